@@ -40,7 +40,7 @@ var types = map[string]any{
 		client.Inclusion
 		From     int64
 		FromRoot string `json:"from_root_hash"`
-	}{}, "Problem": client.Problem{}, "FieldError": client.FieldError{},
+	}{}, "Configuration": client.Configuration{}, "ReloadRefusal": client.ReloadRefusal{}, "Reloaded": client.Reloaded{}, "ChangedField": client.ChangedField{}, "Problem": client.Problem{}, "FieldError": client.FieldError{},
 
 	"AgentList": "-", "ToolList": "-", "ServerList": "-", "TokenList": "-", "CallBody": "-", "ApproveBody": "-", "RejectBody": "-", "DeferBody": "-", "ModifyBody": "-", "AsideBody": "-", "BatchBody": "-", "BatchAnswer": "-", "ValidateBody": "-", "PlanBody": "-",
 	"PhaseBody": "-", "ReleaseBody": "-", "ReasonBody": "-", "DigestBody": "-", "WordsBody": "-", "AcceptBody": "-", "AcceptAllBody": "-", "AcceptedList": "-",

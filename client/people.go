@@ -372,6 +372,49 @@ func (c *Client) Anchor(ctx context.Context) (*Anchor, error) {
 	return get[Anchor](ctx, c, "/v1/anchor", nil)
 }
 
+// Configuration is what is in force since when, and how the files stand to it.
+type Configuration struct {
+	File     string         `json:"file,omitempty"` // as the gateway was given it; "": the defaults
+	LoadedAt time.Time      `json:"loaded_at"`
+	LoadedBy string         `json:"loaded_by"` // gateway:start, gateway:signal, or the person who reloaded it
+	Differs  bool           `json:"differs"`   // the files say something else than what is in force
+	Changed  []string       `json:"changed,omitempty"`
+	Unusable bool           `json:"unusable,omitempty"` // they can't be loaded as they are
+	Refused  *ReloadRefusal `json:"refused,omitempty"`  // the last reload that was refused since
+}
+
+// ReloadRefusal is a reload that changed nothing.
+type ReloadRefusal struct {
+	At   time.Time `json:"at"`
+	By   string    `json:"by"`
+	Text string    `json:"text"`
+}
+
+// Reloaded is what a reload put in force.
+type Reloaded struct {
+	Configuration
+	Changes []ChangedField `json:"changes"`
+}
+
+// ChangedField is one field that a reload changed. Of what may hold a secret there are no values.
+type ChangedField struct {
+	Agent string          `json:"agent,omitempty"` // of whose declaration it is; "": of the configuration
+	Field string          `json:"field"`
+	From  json.RawMessage `json:"from,omitempty"`
+	To    json.RawMessage `json:"to,omitempty"`
+}
+
+// Configuration says what is in force.
+func (c *Client) Configuration(ctx context.Context) (*Configuration, error) {
+	return get[Configuration](ctx, c, "/v1/configuration", nil)
+}
+
+// Reload reads the configuration again and puts it in force as a whole. Where that can't be, nothing changes, and the error is a *Problem whose Errors
+// name every field at fault.
+func (c *Client) Reload(ctx context.Context) (*Reloaded, error) {
+	return do[Reloaded](ctx, c, http.MethodPost, "/v1/reload", nil)
+}
+
 // Token is a credential without its secret.
 type Token struct {
 	TokenID string    `json:"token_id"`

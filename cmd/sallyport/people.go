@@ -59,8 +59,11 @@ type state struct {
 	Problem    string             `json:"problem,omitempty"`
 	KillSwitch *client.KillStatus `json:"kill_switch"`
 	Anchor     *client.Anchor     `json:"anchor"`
-	Servers    []client.Server    `json:"servers"`
-	Sessions   []client.Session   `json:"open_sessions"`
+
+	Configuration *client.Configuration `json:"configuration"`
+
+	Servers  []client.Server  `json:"servers"`
+	Sessions []client.Session `json:"open_sessions"`
 
 	Waiting struct {
 		Requests    int      `json:"requests"` // at most 500 are counted
@@ -80,6 +83,9 @@ func (s *state) gather(ctx context.Context, cl *client.Client) (err error) {
 		return err
 	}
 	if s.Anchor, err = cl.Anchor(ctx); err != nil {
+		return err
+	}
+	if s.Configuration, err = cl.Configuration(ctx); err != nil {
 		return err
 	}
 	for _, server := range s.Servers {
@@ -158,6 +164,7 @@ func (s *state) rows(t *table) {
 	}
 	t.field("sessions", fmt.Sprintf("%d open", len(s.Sessions)))
 	t.field("anchor", s.Anchor.Text)
+	t.field("configuration", sinceLoaded(s.Configuration))
 	switches(t, s.KillSwitch)
 	var waits []string
 	for _, w := range []struct {
@@ -175,6 +182,59 @@ func (s *state) rows(t *table) {
 	t.field("quarantined", strings.Join(s.Quarantined, ", "))
 	t.field("fails", strings.Join(s.Failing, ", "))
 	servers(t, s.Servers)
+}
+
+// sinceLoaded says since when a configuration is in force, and how its files stand to it.
+func sinceLoaded(c *client.Configuration) string {
+	text := "loaded " + show(c.LoadedAt) + " by " + c.LoadedBy
+	switch {
+	case c.Unusable:
+		return text + "; its files were changed and can't be loaded: sallyport lint says why"
+	case c.Differs:
+		const most = 5
+		names := strings.Join(c.Changed[:min(len(c.Changed), most)], ", ")
+		if more := len(c.Changed) - most; more > 0 {
+			names += fmt.Sprintf(" and %d more", more)
+		}
+		return text + "; its files say something else (" + names + "): sallyport reload"
+	}
+	return text
+}
+
+func (c *cli) reload() *cobra.Command {
+	return c.asPerson(about{
+		use: "reload", short: "Put the changed configuration in force without a restart", prints: true, example: "sallyport reload\nsallyport lint && sallyport reload",
+		long: `The gateway reads its configuration again, with sallyport.env, the declarations and the policies, checks all of it and puts it in force as a whole, for
+calls that begin later. Where anything is wrong, or a change needs a restart (servers, listeners, comm, notify, audit, console), nothing changes, and each
+field is named. It needs the role admin, and is on record with what changed. SIGHUP to sallyport serve does the same. Sessions keep their labels.`,
+	}, func(ctx context.Context, cl *client.Client, _ []string) error {
+		done, err := cl.Reload(ctx)
+		var refused *client.Problem
+		if errors.As(err, &refused) && len(refused.Errors) > 1 && c.output != "json" {
+			for _, e := range refused.Errors {
+				fmt.Fprintln(c.err, display.Terminal(strings.TrimPrefix(e.Field+": "+e.Problem, ": "), 2000))
+			}
+		}
+		if err != nil {
+			return err
+		}
+		return c.print(done, func(t *table) {
+			t.field("configuration", sinceLoaded(&done.Configuration))
+			if len(done.Changes) == 0 {
+				t.field("changed", "nothing")
+				return
+			}
+			t.line("")
+			t.row("CHANGED", "FROM", "TO")
+			for _, f := range done.Changes {
+				name := f.Field
+				if f.Agent != "" {
+					name = "the agent " + f.Agent + ": " + f.Field
+				}
+				t.row(name, cmp.Or(string(f.From), "-"), cmp.Or(string(f.To), "-"))
+			}
+		})
+	})
 }
 
 func servers(t *table, all []client.Server) {

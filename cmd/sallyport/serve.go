@@ -8,6 +8,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/spf13/cobra"
 
@@ -22,7 +23,8 @@ func (c *cli) serve() *cobra.Command {
 		use: "serve", short: "Run the gateway",
 		long: `Without --config it takes sallyport.yaml in the working directory if that is there, else built-in defaults. The first start makes the
 data directory, the key of the audit log and the first tokens. SIGTERM or Ctrl-C lets running calls finish and stops; a second one
-stops at once. The log goes to standard error.`,
+stops at once. SIGHUP reloads the configuration, as sallyport reload does; where the terminal that it runs in is gone, SIGHUP stops it. The log goes to
+standard error.`,
 		example: `sallyport serve
 sallyport serve --config /etc/sallyport/sallyport.yaml --data /var/lib/sallyport --log-level warn`,
 	}, func(ctx context.Context, _ []string) error {
@@ -30,6 +32,8 @@ sallyport serve --config /etc/sallyport/sallyport.yaml --data /var/lib/sallyport
 		if err != nil {
 			return err
 		}
+		hangups := catchHangups()
+		defer hangups.end()
 		cfg, err := daemon.LoadConfig(config)
 		if err != nil {
 			return unusable(err)
@@ -47,6 +51,13 @@ sallyport serve --config /etc/sallyport/sallyport.yaml --data /var/lib/sallyport
 			return unusable(err)
 		}
 		d.Banner(c.out, terminal(c.out))
+		ctx, stop := context.WithCancel(ctx)
+		var following sync.WaitGroup
+		following.Go(func() { hangups.follow(ctx, stop, d.ReloadBySignal) })
+		defer func() {
+			stop()
+			following.Wait()
+		}()
 		return d.Run(ctx)
 	})
 	cmd.Flags().StringVar(&config, "config", "", "configuration file (default: sallyport.yaml if it is there)")

@@ -67,6 +67,7 @@ var byAction = map[string]struct {
 	"state.adopt":         {GatewayStarted, Warning},
 	"audit.archive":       {"", Warning},
 	"config.change":       {ConfigurationChanged, Warning},
+	"config.reload":       {ConfigurationChanged, Info},
 	"agent.change":        {ConfigurationChanged, Warning},
 	"session.phase":       {PhaseMoved, Info},
 	"session.release":     {LabelsChanged, Warning},

@@ -31,16 +31,21 @@ type Store interface {
 	SavePins(ctx context.Context, pins []Pin, entries ...audit.Entry) error
 }
 
-// Options are the options of New. Every field is needed.
-type Options struct {
-	Store Store
+// Settings are the operator's word on operations. They can be replaced (Reconfigure).
+type Settings struct {
 	// Classify returns the operator's classification of a tool, with all defaults applied. It must answer for any string.
 	Classify func(server, tool string) Classification
-	// Launch returns the hash of how a server is started or reached, by the operator's configuration; "": nothing is known of it.
-	Launch   func(server string) string
 	Labels   []flow.Label // the confidentiality labels
 	Unlisted Standing     // of an operation that no entry names: Unlisted (deny) or Active (ask first)
 	AskOnce  bool         // a person's yes to a call of such an operation covers its later calls in the session
+}
+
+// Options are the options of New. Every field is needed.
+type Options struct {
+	Settings
+	Store Store
+	// Launch returns the hash of how a server is started or reached, by the operator's configuration; "": nothing is known of it.
+	Launch func(server string) string
 	// Schema compiles a JSON schema into a check of a result; hostile schemas are refused quickly.
 	Schema   func(schema json.RawMessage) (func(value []byte) error, error)
 	Commands []Command        // the built-in operations
@@ -54,7 +59,7 @@ type Options struct {
 
 // Catalogue is the set of operations. Make it with New, end it with Close. Safe for concurrent use; reading takes no lock.
 type Catalogue struct {
-	o    Options
+	o    Options // its Settings are guarded by mu
 	snap atomic.Pointer[Snapshot]
 
 	mu       sync.Mutex        // guards the rest and publishing
@@ -208,6 +213,32 @@ func (c *Catalogue) UpdateDefinitions(ctx context.Context, server string, defs [
 		}
 	}
 	return err
+}
+
+// Reconfigure classifies all operations by other settings. swap puts what it is given in force, together with what the caller replaces. It returns the
+// operations that agents could call before and can't any more.
+func (c *Catalogue) Reconfigure(ctx context.Context, s Settings, swap func(publish func())) (closed []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	old, names := c.snap.Load(), c.toolNames("", nil)
+	c.o.Settings = s
+	next := c.build()
+	swap(func() { c.snap.Store(next) })
+	c.tell()
+	withheld, err := c.recheck(ctx, names) // a name that is new may be one that a definition speaks of
+	if err != nil {
+		c.o.Log.Error("definitions that look like an order are withheld; that could not be written down", "error", err)
+	}
+	for _, pin := range withheld {
+		c.o.Void(ctx, pin.Operation)
+	}
+	for id, op := range old.byID {
+		if now := next.byID[id]; op.Standing == Active && (now == nil || now.Standing != Active) {
+			closed = append(closed, id)
+		}
+	}
+	slices.Sort(closed)
+	return closed
 }
 
 // retryDefinitions takes the same offer once more after a moment, unless the server has made another by then.

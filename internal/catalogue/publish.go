@@ -18,8 +18,22 @@ import (
 	"sallyport.example/provenance"
 )
 
-// publish builds the next snapshot from offers, pins and classification. c.mu is held.
+// publish puts the next snapshot in place and says so. c.mu is held.
 func (c *Catalogue) publish() {
+	c.snap.Store(c.build())
+	c.tell()
+}
+
+// tell says that there is another snapshot. c.mu is held.
+func (c *Catalogue) tell() {
+	for _, f := range c.subs {
+		f()
+	}
+	c.o.Changed()
+}
+
+// build makes the next snapshot from offers, pins and classification. c.mu is held.
+func (c *Catalogue) build() *Snapshot {
 	s := &Snapshot{
 		byID: map[string]*Operation{}, byName: map[string]*Operation{},
 		offers: map[call.Kind][]Offer{}, withheld: map[call.Kind][]Offer{},
@@ -51,11 +65,7 @@ func (c *Catalogue) publish() {
 			c.inputs[op.Hash] = op.input
 		}
 	}
-	c.snap.Store(s)
-	for _, f := range c.subs {
-		f()
-	}
-	c.o.Changed()
+	return s
 }
 
 // operation makes an operation as the operator has classified it with the definition that is accepted, or else with the one that waits. If the

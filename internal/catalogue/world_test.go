@@ -103,7 +103,8 @@ func newWorld(t *testing.T, tweak ...func(*catalogue.Options)) *world {
 		t.Fatalf("declaration: %+v", problems)
 	}
 	w.o = catalogue.Options{
-		Store: w, Launch: func(server string) string { return w.launch[server] }, Classify: classify, Labels: []flow.Label{"internal", "pii", "secret"}, Unlisted: catalogue.Unlisted,
+		Settings: catalogue.Settings{Classify: classify, Labels: []flow.Label{"internal", "pii", "secret"}, Unlisted: catalogue.Unlisted},
+		Store:    w, Launch: func(server string) string { return w.launch[server] },
 		Schema: func(json.RawMessage) (func([]byte) error, error) { return func([]byte) error { return nil }, nil },
 		Now:    func() time.Time { return time.Now().UTC() }, Log: slog.New(slog.DiscardHandler),
 		Void: func(_ context.Context, operation string) { w.voided = append(w.voided, operation) }, Changed: func() {},

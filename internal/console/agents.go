@@ -53,13 +53,13 @@ func (c *Console) agents(w http.ResponseWriter, r *http.Request, p identity.Prin
 	if d.AtLeast = atLeast; err != nil { // the switches come from memory, and must be there without the store
 		d.Missing = c.missing("the agents' sessions", err)
 	}
-	for _, a := range c.o.Agents.All() {
+	for _, a := range c.o.Agents().All() {
 		row := rowOf(a, kill, aside)
 		row.Open = open[a.AgentID]
 		d.Agents = append(d.Agents, row)
 	}
 	for _, id := range slices.Sorted(maps.Keys(kill.Agents)) {
-		if _, declared := c.o.Agents.Get(id); !declared && kill.Agents[id].Active {
+		if _, declared := c.o.Agents().Get(id); !declared && kill.Agents[id].Active {
 			d.Switched = append(d.Switched, switchedAgent{id, kill.Agents[id]})
 		}
 	}
@@ -106,9 +106,9 @@ type agentPage struct {
 
 func (c *Console) showAgent(w http.ResponseWriter, r *http.Request, p identity.Principal, d agentPage, status int) {
 	id := r.PathValue("id")
-	a, ok := c.o.Agents.Get(id)
+	a, ok := c.o.Agents().Get(id)
 	if !ok {
-		c.fail(w, r, p, fault.New(fault.NotFound, "No agent %.80q is declared.", id).Try("Add a file for it to the agents folder and restart; sallyport init writes an example."))
+		c.fail(w, r, p, fault.New(fault.NotFound, "No agent %.80q is declared.", id).Try("Add a file for it to the agents folder and reload the configuration; sallyport init writes an example."))
 		return
 	}
 	kill := c.o.Gateway.Standing().KillStatus()
@@ -144,7 +144,7 @@ func (c *Console) actOnAgent(w http.ResponseWriter, r *http.Request, p identity.
 		return
 	}
 	to, id := "/agents", r.PathValue("id")
-	if _, ok := c.o.Agents.Get(id); ok {
+	if _, ok := c.o.Agents().Get(id); ok {
 		to += "/" + url.PathEscape(id)
 	}
 	http.Redirect(w, r, to, http.StatusSeeOther)

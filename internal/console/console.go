@@ -67,7 +67,7 @@ type Deliveries struct {
 	LastFailure, LastSuccess time.Time
 }
 
-// Change is a change of the configuration, or of an agent's declaration, that a start found.
+// Change is a change of the configuration, or of an agent's declaration, that a start or a reload found.
 type Change struct {
 	Index int64 // of its entry
 	At    time.Time
@@ -89,7 +89,7 @@ type Store interface {
 	Ready(ctx context.Context) error
 }
 
-// Options are the options of New. Every field but OIDC, Public, Deliveries, Anchor and Changes is needed.
+// Options are the options of New. Every field but OIDC, Public, Deliveries, Anchor, Changes, Configuration and Reload is needed.
 type Options struct {
 	Version string
 	Log     *slog.Logger
@@ -98,14 +98,17 @@ type Options struct {
 	// Refused puts on record that somebody was turned away. It does not wait for the store.
 	Refused   func(a gateway.Attempt, v fault.Verdict)
 	Store     Store
-	Agents    agent.Set
+	Agents    func() agent.Set // those that are declared now
 	Upstreams func() []ServerStatus
 	// Deliveries returns the state of each channel of messages to people; nil: none are sent.
 	Deliveries func(ctx context.Context) ([]Deliveries, error)
 	// Anchor tells how the log stands to what is kept of it outside the data directory; nil: nothing is.
 	Anchor func(ctx context.Context) anchor.Status
-	// Changes are what starts found changed lately, in configuration and declarations, the newest first.
-	Changes []Change
+	// Changes returns what starts and reloads changed lately, in configuration and declarations, the newest first; nil: nothing is known.
+	Changes func() []Change
+	// Configuration says what is in force, and Reload reads it again. Both nil: there is no file.
+	Configuration func() Configuration
+	Reload        func(ctx context.Context, by string) (Reloaded, error)
 	// Source is the log as it is now, to be verified.
 	Source func(ctx context.Context) (audit.Source, error)
 	// Authenticate returns the person that a token stands for. It answers from memory.
@@ -171,6 +174,7 @@ func routes() []route {
 		{"POST", "/logout/everywhere", nil, (*Console).logoutEverywhere},
 		{"POST", "/kill", operator, (*Console).kill},
 		{"POST", "/unkill", operator, (*Console).unkill},
+		{"POST", "/reload", []identity.Role{identity.Admin}, (*Console).reload},
 
 		{"GET", "/approvals", Readers, (*Console).approvals},
 		{"GET", "/approvals/count", Readers, (*Console).waitingCount},

@@ -49,8 +49,10 @@ type overviewPage struct {
 	Tools    []catalogue.Tool // that wait to be accepted
 	Servers  []ServerStatus
 	Down     int
-	Troubled []Deliveries // channels whose messages did not arrive, for operators
-	Changes  []Change     // of configuration and declarations, for operators and auditors
+	Troubled []Deliveries   // channels whose messages did not arrive, for operators
+	Changes  []Change       // of configuration and declarations, for operators and auditors
+	Loaded   *Configuration // the configuration in force; nil: not known
+	Admin    bool           // may reload it
 	Sessions []session.Session
 	Aside    []session.Damaged // sessions whose rows can't be read
 	Drills   desk.DrillCounts
@@ -72,7 +74,7 @@ func (c *Console) overview(w http.ResponseWriter, r *http.Request, p identity.Pr
 func (c *Console) overviewOf(r *http.Request, p identity.Principal) overviewPage {
 	ctx, cancel := context.WithTimeout(r.Context(), storeTime)
 	defer cancel()
-	d := overviewPage{Reader: reads(p), Auditor: p.Has(identity.Auditor), Operator: p.Has(identity.Operator), SignIns: c.signInsOf(r, p.ID)}
+	d := overviewPage{Reader: reads(p), Auditor: p.Has(identity.Auditor), Operator: p.Has(identity.Operator), Admin: p.Has(identity.Admin), SignIns: c.signInsOf(r, p.ID)}
 	missing := func(what string, err error) {
 		if err != nil {
 			c.missing(what, err)
@@ -133,7 +135,14 @@ func (c *Console) overviewOf(r *http.Request, p identity.Principal) overviewPage
 		}
 	}
 	if d.Operator || d.Auditor {
-		d.Changes = c.o.Changes[:min(len(c.o.Changes), shownChanges)]
+		if c.o.Changes != nil {
+			all := c.o.Changes()
+			d.Changes = all[:min(len(all), shownChanges)]
+		}
+		if c.o.Configuration != nil {
+			loaded := c.o.Configuration()
+			d.Loaded = &loaded
+		}
 	}
 	if d.Auditor {
 		size, err := c.o.Store.Size(ctx)

@@ -57,7 +57,7 @@ type tab struct {
 
 func (c *Console) sessions(w http.ResponseWriter, r *http.Request, p identity.Principal) {
 	q := r.URL.Query()
-	d := sessionsPage{State: session.State(q.Get("state")), After: q.Get("after"), Agents: len(c.o.Agents.All()) > 0}
+	d := sessionsPage{State: session.State(q.Get("state")), After: q.Get("after"), Agents: len(c.o.Agents().All()) > 0}
 	if d.State != "" && d.State != session.Open && d.State != session.Closed {
 		c.fail(w, r, p, fault.New(fault.NotFound, "A session is open or closed.").Try("Choose one of those above the list."))
 		return

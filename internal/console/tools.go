@@ -327,7 +327,7 @@ func (c *Console) showTool(w http.ResponseWriter, r *http.Request, p identity.Pr
 	if d.Definition != nil {
 		d.Exact = exactly(inOrder(d.Definition))
 	}
-	for _, a := range c.o.Agents.All() {
+	for _, a := range c.o.Agents().All() {
 		if a.Permits(d.Operation, d.Effect != string(flow.Read)) {
 			d.Agents = append(d.Agents, a.AgentID)
 		}

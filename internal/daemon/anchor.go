@@ -118,12 +118,12 @@ type anchoring struct {
 
 // checkAnchor compares the log with its anchor before the gateway writes to it. An anchor that was never there is made now.
 func (d *Daemon) checkAnchor(ctx context.Context) error {
-	a, err := d.cfg.anchorOf(d.o.Data, d.store.Signer().PublicKey())
+	a, err := d.config().anchorOf(d.o.Data, d.store.Signer().PublicKey())
 	if a == nil || err != nil {
 		return err
 	}
 	d.anchored.anchor, d.anchored.watch = a, a.Watch(d.store)
-	require := d.cfg.Audit.RequireAnchor
+	require := d.config().Audit.RequireAnchor
 	found, err := a.Compare(ctx, d.store)
 	if err != nil {
 		if require {
@@ -169,7 +169,7 @@ func (d *Daemon) knewAnchor(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	for field, value := range map[string]string{"audit.anchor.file": d.cfg.Audit.Anchor.File, "audit.anchor.webhook": d.cfg.Audit.Anchor.Webhook} {
+	for field, value := range map[string]string{"audit.anchor.file": d.config().Audit.Anchor.File, "audit.anchor.webhook": d.config().Audit.Anchor.Webhook} {
 		text, err := json.Marshal(value)
 		if err != nil {
 			return false, err
@@ -190,7 +190,7 @@ func (d *Daemon) makeAnchor(ctx context.Context, found anchor.Finding) error {
 		}
 	}
 	err := d.anchored.anchor.Move(ctx, d.store)
-	if err != nil && d.cfg.Audit.RequireAnchor {
+	if err != nil && d.config().Audit.RequireAnchor {
 		return err
 	}
 	if err != nil {

@@ -88,9 +88,9 @@ func (c *Config) checkComm(p *complaints) {
 
 func (d *Daemon) commOptions() comm.Options {
 	return comm.Options{
-		Data: d.o.Data, Egress: d.cfg.Comm.egress(d.o.Version), Methods: d.cfg.Comm.Methods, Search: d.cfg.Comm.search(),
-		Databases: d.cfg.databases(), Exec: d.cfg.Comm.Exec.options(),
-		NetworkTimeout: time.Duration(d.cfg.Limits.NetworkTimeout), FileTimeout: time.Duration(d.cfg.Limits.FileTimeout), ExecTimeout: time.Duration(d.cfg.Comm.Exec.Timeout),
+		Data: d.o.Data, Egress: d.config().Comm.egress(d.o.Version), Methods: d.config().Comm.Methods, Search: d.config().Comm.search(),
+		Databases: d.config().databases(), Exec: d.config().Comm.Exec.options(),
+		NetworkTimeout: time.Duration(d.config().Limits.NetworkTimeout), FileTimeout: time.Duration(d.config().Limits.FileTimeout), ExecTimeout: time.Duration(d.config().Comm.Exec.Timeout),
 		Listeners: egress.Options{Own: d.listeners()}, // an agent does not reach the gateway through the gateway
 	}
 }

@@ -227,7 +227,7 @@ func (d *Daemon) listeners() (own []netip.AddrPort) {
 
 // unconfinedNote says at each start which servers have no sandbox.
 func (d *Daemon) unconfinedNote() string {
-	ids := d.cfg.unconfined()
+	ids := d.config().unconfined()
 	if len(ids) == 0 {
 		return ""
 	}

@@ -68,7 +68,6 @@ type Options struct {
 
 // Daemon is a running gateway.
 type Daemon struct {
-	cfg   *Config
 	o     Options
 	store *store.DB
 	gate  *gateway.Gateway
@@ -85,6 +84,7 @@ type Daemon struct {
 
 	agents, people door
 
+	reloading
 	closing closing
 }
 
@@ -107,7 +107,8 @@ func New(ctx context.Context, cfg *Config, o Options) (d *Daemon, err error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	d = &Daemon{cfg: cfg, o: o}
+	d = &Daemon{o: o}
+	d.cfg.Store(cfg)
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, d.Close())
@@ -148,14 +149,13 @@ func New(ctx context.Context, cfg *Config, o Options) (d *Daemon, err error) {
 	if err := d.firstTokens(ctx, agents); err != nil {
 		return d, err
 	}
-	changes, err := d.recordStart(ctx, agents, policies)
-	if err != nil {
+	if err := d.recordStart(ctx, agents, policies); err != nil {
 		return d, err
 	}
-	if err := d.buildFaces(agents, changes); err != nil {
+	if err := d.buildFaces(); err != nil {
 		return d, err
 	}
-	if err := d.buildTeller(changes); err != nil {
+	if err := d.buildTeller(); err != nil {
 		return d, err
 	}
 	if err := d.up.Start(ctx); err != nil {
@@ -191,28 +191,35 @@ func dataDir(dir string) error {
 
 // declarations loads the agents. Without a folder there is one, named local.
 func (d *Daemon) declarations() (agent.Set, error) {
-	if d.cfg.Agents == "" {
-		return agent.NewSet(agent.Local()), nil
+	set, problems := d.config().declarations()
+	if err := blocking(problems); err != nil {
+		return set, err
 	}
-	set, problems := agent.Load(d.cfg.path(d.cfg.Agents))
-	problems = append(problems, d.cfg.tierProblems(set)...)
-	problems = append(problems, d.cfg.rootProblems(set)...)
-	var stop []Problem
 	for _, p := range problems {
-		if p.Blocks() {
-			stop = append(stop, p)
-		} else {
-			level := slog.LevelWarn
-			if p.Severity == agent.P0 { // it is used all the same: nothing returns an output yet that the schema would be for
-				level = slog.LevelError
-			}
-			d.o.Log.Log(context.Background(), level, "agent declaration", "problem", p.String())
+		level := slog.LevelWarn
+		if p.Severity == agent.P0 { // it is used all the same: nothing returns an output yet that the schema would be for
+			level = slog.LevelError
 		}
-	}
-	if len(stop) > 0 {
-		return set, &ConfigError{stop}
+		d.o.Log.Log(context.Background(), level, "agent declaration", "problem", p.String())
 	}
 	return set, nil
+}
+
+// blocking is the error of the problems that keep declarations out of use.
+func blocking(problems []Problem) error {
+	if stop := slices.DeleteFunc(slices.Clone(problems), func(p Problem) bool { return !p.Blocks() }); len(stop) > 0 {
+		return &ConfigError{stop}
+	}
+	return nil
+}
+
+// declarations are those of the agents' folder, with what is wrong with them.
+func (c *Config) declarations() (agent.Set, []Problem) {
+	if c.Agents == "" {
+		return agent.NewSet(agent.Local()), nil
+	}
+	set, problems := agent.Load(c.path(c.Agents))
+	return set, append(append(problems, c.tierProblems(set)...), c.rootProblems(set)...)
 }
 
 func listen(field, addr string) (net.Listener, error) {
@@ -227,10 +234,7 @@ func listen(field, addr string) (net.Listener, error) {
 }
 
 func (d *Daemon) buildGateway(ctx context.Context, agents agent.Set, policies *policy.Set) error {
-	labels, err := d.cfg.labels()
-	if err != nil {
-		return err
-	}
+	cfg := d.config()
 	detector, err := threat.New()
 	if err != nil {
 		return err
@@ -245,11 +249,11 @@ func (d *Daemon) buildGateway(ctx context.Context, agents agent.Set, policies *p
 	if err != nil {
 		return err
 	}
-	servers, paths, err := d.cfg.servers(d.o.Data)
+	servers, paths, err := cfg.servers(d.o.Data)
 	if err != nil {
 		return err
 	}
-	for _, id := range d.cfg.unconfined() {
+	for _, id := range cfg.unconfined() {
 		d.o.Log.Warn("a server runs without a sandbox: it can read the gateway's keys and tokens, and act as any person", "server", id, "remedy", "remove sandbox: none from its entry")
 	}
 	if d.comm, err = comm.New(d.commOptions()); err != nil {
@@ -274,24 +278,15 @@ func (d *Daemon) buildGateway(ctx context.Context, agents agent.Set, policies *p
 	if err != nil {
 		return err
 	}
-	rules, err := d.cfg.Approvals.rules()
+	settings, err := cfg.settings(d.comm.Commands(), agents, policies)
 	if err != nil {
 		return err
 	}
 	environment := sha256.Sum256(append([]byte("sallyport environment v1\x00"), key...))
-	unlisted := catalogue.Unlisted
-	if d.cfg.Unlisted == "ask" || d.cfg.Unlisted == "ask_once" {
-		unlisted = catalogue.Active
-	}
 	d.gate, err = gateway.New(ctx, gateway.Options{
-		Store: d.store, Upstreams: d.up, Agents: agents, Policies: policies, Detector: detector, Issuer: issuer,
-		Launch: d.cfg.launchHash, Servers: d.cfg.launched(), Classify: d.cfg.Classifier(d.comm.Commands()), Commands: d.comm.Commands(), Tiers: d.cfg.tiers(), Voter: d.cfg.voter, Identities: d.cfg.IdentitiesOf, FreeLevel1: d.cfg.Flow.FreeLevel1, RemoveFiles: d.comm.RemoveFiles, Labels: labels, Unlisted: unlisted, AskOnce: d.cfg.Unlisted == "ask_once", Mode: gateway.Mode(d.cfg.Mode),
-		Limits: gateway.Limits{
-			CallsPerMinute: d.cfg.Limits.CallsPerMinute, CommRequestsPerMinute: d.cfg.Limits.CommRequestsPerMinute,
-			Budget: time.Duration(d.cfg.Limits.ExecutionBudget), ApprovalExpires: time.Duration(d.cfg.Approvals.Expires),
-			MediumDelay: time.Duration(d.cfg.Approvals.MediumDelay), DrillEvery: d.cfg.Approvals.DrillEvery, AsksPerMinute: asksPerMinute,
-		},
-		Risk: rules, Environment: hex.EncodeToString(environment[:8]),
+		Settings: settings, Store: d.store, Upstreams: d.up, Detector: detector, Issuer: issuer,
+		Launch: cfg.launchHash, Servers: cfg.launched(), Commands: d.comm.Commands(), RemoveFiles: d.comm.RemoveFiles,
+		Environment: hex.EncodeToString(environment[:8]),
 		Schema: func(raw json.RawMessage) (func([]byte) error, error) {
 			s, err := schema.Compile(raw)
 			if err != nil {
@@ -304,20 +299,20 @@ func (d *Daemon) buildGateway(ctx context.Context, agents agent.Set, policies *p
 	return err
 }
 
-func (d *Daemon) buildFaces(declared agent.Set, changes []console.Change) error {
+func (d *Daemon) buildFaces() error {
 	signIn, err := d.oidc()
 	if err != nil {
 		return err
 	}
 	d.face = mcpapi.New(d.gate, mcpapi.Options{
 		Authenticate: d.gate.Standing().Authenticate, Subscribe: d.gate.Catalogue().Subscribe,
-		Log: d.o.Log, Version: d.o.Version, Release: d.up.Release, Hold: time.Duration(d.cfg.Approvals.Hold),
+		Log: d.o.Log, Version: d.o.Version, Release: d.up.Release, Hold: time.Duration(d.config().Approvals.Hold),
 		Console: func(approval string) string { return d.consoleURL() + "/approvals/" + approval },
 	})
 	d.api = httpapi.New(d.gate, d.store, httpapi.Options{
-		Log: d.o.Log, Version: d.o.Version, Agents: declared, People: d.cfg.persons(), Upstreams: d.servers,
+		Log: d.o.Log, Version: d.o.Version, Agents: d.gate.Agents, People: func() map[string][]identity.Role { return d.config().persons() }, Upstreams: d.servers,
 		Source: func(ctx context.Context) (audit.Source, error) { return d.store.Source(ctx) },
-		Public: d.consoleURL(), OIDC: signIn, Changes: changes, Anchor: func(ctx context.Context) anchor.Status { return d.anchored.watch.Status(ctx) },
+		Public: d.consoleURL(), OIDC: signIn, Changes: d.changes, Configuration: d.Configuration, Reload: d.Reload, Anchor: func(ctx context.Context) anchor.Status { return d.anchored.watch.Status(ctx) },
 		Deliveries: func(ctx context.Context) ([]console.Deliveries, error) { return d.teller.deliveries(ctx) },
 	})
 	// Paths are compared as they came: a mux would clean and redirect them, and what was judged would not be what is served.
@@ -335,8 +330,8 @@ func (d *Daemon) buildFaces(declared agent.Set, changes []console.Change) error 
 
 // consoleURL is the address of the console, without a slash at the end.
 func (d *Daemon) consoleURL() string {
-	if d.cfg.Console.PublicURL != "" {
-		return strings.TrimSuffix(d.cfg.Console.PublicURL, "/")
+	if d.config().Console.PublicURL != "" {
+		return strings.TrimSuffix(d.config().Console.PublicURL, "/")
 	}
 	return d.AdminURL()
 }
@@ -344,13 +339,15 @@ func (d *Daemon) consoleURL() string {
 // oidc returns the sign-in with an identity provider; nil if there is none. A person signs in by an identity that no other person has in the
 // configuration.
 func (d *Daemon) oidc() (*console.OIDC, error) {
-	o := d.cfg.Console.OIDC
+	o := d.config().Console.OIDC
 	if o == nil {
 		return nil, nil
 	}
 	return console.NewOIDC(console.OIDCConfig{
 		Issuer: o.Issuer, ClientID: o.ClientID, ClientSecret: o.ClientSecret, Scopes: o.Scopes, Redirect: d.consoleURL() + "/login/oidc/callback",
-	}, console.OIDCOptions{Clock: time.Now, Log: d.o.Log, Person: d.cfg.personOf})
+	}, console.OIDCOptions{Clock: time.Now, Log: d.o.Log, Person: func(issuer, subject, email string, verified bool) (string, bool) {
+		return d.config().personOf(issuer, subject, email, verified)
+	}})
 }
 
 // personOf finds the one person who has an identity: a verified address, or issuer|subject. An identity of two people is refused.
@@ -369,9 +366,9 @@ func (c *Config) personOf(issuer, subject, email string, verified bool) (id stri
 }
 
 // buildTeller makes the teller. It begins at once with the questions that wait since before a restart.
-func (d *Daemon) buildTeller(changes []console.Change) error {
+func (d *Daemon) buildTeller() error {
 	var channels []*notify.Channel
-	for i, c := range d.cfg.Notify {
+	for i, c := range d.config().Notify {
 		ch, err := notify.ParseChannel(c)
 		if err != nil {
 			return fmt.Errorf("notify[%d]: %w", i, err)
@@ -382,7 +379,7 @@ func (d *Daemon) buildTeller(changes []console.Change) error {
 	if err != nil {
 		return err
 	}
-	d.teller = &teller{desk: d.gate.Desk(), gateway: d.gate, switches: d.gate.Standing().KillStatus, n: n, warn: d.o.Log.Warn, approved: map[string][]time.Time{}, counted: map[string]bool{}, changes: changes}
+	d.teller = &teller{desk: d.gate.Desk(), gateway: d.gate, switches: d.gate.Standing().KillStatus, n: n, warn: d.o.Log.Warn, approved: map[string][]time.Time{}, counted: map[string]bool{}, changes: d.changes}
 	d.teller.start()
 	d.keepAnchor(context.Background())
 	return nil
@@ -587,6 +584,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 // Close stops everything in the order in which work flows.
 func (d *Daemon) Close() error {
 	d.closing.Do(func() {
+		d.endReloads()
 		var errs []error
 		if d.api != nil {
 			d.api.Close() // the first thing that shows is that the gateway is not ready; it ends long waits, too
@@ -721,20 +719,21 @@ func lintConfig(ctx context.Context, path, data string, compare Compare) ([]Prob
 			cfg.locate(&seen.Problems[i])
 		}
 	}
-	all := slices.Concat(cfg.Warnings(name), cfg.folderProblems(name, data), cfg.packageProblems(name), cfg.labelProblems(name), cfg.catalogueNotes(name, seen.Definitions), seen.Problems)
+	all := slices.Concat(cfg.problems(name, data), cfg.catalogueNotes(name, seen.Definitions), seen.Problems)
 	slices.SortStableFunc(all, func(a, b Problem) int { return a.Line - b.Line })
-	if cfg.Agents != "" {
-		all = append(all, lintAgents(cfg.path(cfg.Agents))...)
-		set, _ := agent.Load(cfg.path(cfg.Agents)) // its problems are those above
-		all = append(all, cfg.tierProblems(set)...)
-		all = append(all, cfg.rootProblems(set)...)
-	}
+	_, declared := cfg.declarations()
+	all = append(all, declared...)
 	if cfg.Policies != "" {
 		if _, err := policy.Load(cfg.path(cfg.Policies)); err != nil {
 			all = append(all, Problem{File: cfg.path(cfg.Policies), Severity: "error", Problem: err.Error()})
 		}
 	}
 	return all, nil
+}
+
+// problems are those of a configuration by itself, which could be loaded. data is the data directory; "": not known.
+func (c *Config) problems(file, data string) []Problem {
+	return slices.Concat(c.Warnings(file), c.folderProblems(file, data), c.packageProblems(file), c.labelProblems(file))
 }
 
 // isConfig tells a configuration from a declaration by its name: declarations may have any other.

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
@@ -37,12 +38,13 @@ const (
 // The actions of the entries about a start.
 const (
 	startAction  = "gateway.start"
+	reloadAction = "config.reload"
 	configAction = "config.change"
 	agentAction  = "agent.change"
 	byStart      = "gateway:start"
 )
 
-// startState is what a start found. It is the payload of the start's entry, so that the next start can say what differs. It holds no secrets: of
+// startState is what a start or a reload found. It is the payload of its entry, so that the next one can say what differs. It holds no secrets: of
 // the configuration it has keyed digests, and values of the sections alone that hold none (public).
 type startState struct {
 	Version     string                     `json:"version"`
@@ -53,6 +55,15 @@ type startState struct {
 	Agents      map[string]json.RawMessage `json:"agents"`
 	agentDigest map[string]string
 }
+
+// loading is a start or a reload, for the entries about it.
+type loading struct {
+	action, by string
+	since      string // when what is compared with was loaded, in words
+}
+
+// starting is the loading at a start.
+var starting = loading{startAction, byStart, "the last start"}
 
 // public are the sections and fields of the configuration that hold no secrets. Of any other the record says only that it changed.
 var public = []string{
@@ -66,11 +77,11 @@ func isPublic(field string) bool {
 	return !personal && slices.ContainsFunc(public, func(p string) bool { return field == p || strings.HasPrefix(field, p+".") })
 }
 
-// startState reads what this start found. key is the secret of the digests.
-func (d *Daemon) startState(key []byte, agents agent.Set, policies *policy.Set) (startState, error) {
+// startState says what a start or a reload found. key is the secret of the digests.
+func startStateOf(version string, key []byte, cfg *Config, agents agent.Set, policies *policy.Set) (startState, error) {
 	name := sha256.Sum256(key)
-	s := startState{Version: d.o.Version, Key: hex.EncodeToString(name[:8]), Config: map[string]string{}, Values: map[string]json.RawMessage{}, Policies: policies.Version(), Agents: map[string]json.RawMessage{}, agentDigest: map[string]string{}}
-	text, err := yaml.Dump(d.cfg) // with all defaults, and the environment's values in place
+	s := startState{Version: version, Key: hex.EncodeToString(name[:8]), Config: map[string]string{}, Values: map[string]json.RawMessage{}, Policies: policies.Version(), Agents: map[string]json.RawMessage{}, agentDigest: map[string]string{}}
+	text, err := yaml.Dump(cfg) // with all defaults, and the environment's values in place
 	if err != nil {
 		return s, err
 	}
@@ -84,7 +95,7 @@ func (d *Daemon) startState(key []byte, agents agent.Set, policies *policy.Set) 
 	}
 	fields := map[string]json.RawMessage{}
 	flatten("", encoded, fields)
-	d.cfg.beside(fields)
+	cfg.beside(fields)
 	for field, value := range fields {
 		s.Config[field] = fieldDigest(key, field, value)
 		if isPublic(field) {
@@ -111,7 +122,7 @@ func (c *Config) beside(fields map[string]json.RawMessage) {
 		add("folder", folder)
 	}
 	if c.project != nil {
-		add("flow.project (the folder)", c.project.Folder())
+		add(projectFolder, c.project.Folder())
 	}
 	for id, o := range c.Operations {
 		for name, list := range map[string][]string{"trusted_fields": o.TrustedFields, "names": o.Names, "delegable": o.Delegable, "may_omit": o.MayOmit} {
@@ -122,7 +133,7 @@ func (c *Config) beside(fields map[string]json.RawMessage) {
 	}
 	for server, k := range c.known {
 		for tool, o := range k.operations {
-			add("upstreams."+server+".labels of "+tool, struct {
+			add("upstreams."+server+"."+labelsOf+tool, struct {
 				Says        OperationConfig
 				Definitions []string
 			}{o, k.Labelled(tool)})
@@ -209,9 +220,8 @@ func clipped(v json.RawMessage) json.RawMessage {
 	return short
 }
 
-// changes are the entries about what differs from the last start. The actions and agents stand in a fixed order.
-func (s *startState) changes(last *startState) (entries []audit.Entry) {
-	var config []changed
+// configChanges are the fields of the configuration that differ.
+func (s *startState) configChanges(last *startState) (config []changed) {
 	if s.Key == last.Key {
 		config = fieldsChanged(last.Config, s.Config, last.Values, s.Values)
 	} else { // digests under another key say nothing
@@ -220,11 +230,19 @@ func (s *startState) changes(last *startState) (entries []audit.Entry) {
 	if last.Policies != s.Policies {
 		from, _ := json.Marshal(last.Policies) // of strings: can't fail
 		to, _ := json.Marshal(s.Policies)
-		config = append(config, changed{"policies (the files)", from, to})
+		config = append(config, changed{policyFiles, from, to})
 	}
-	if len(config) > 0 {
-		entries = append(entries, changeEntry(configAction, "", "changed", config))
-	}
+	return config
+}
+
+// changedAgent is a declaration that differs, came or went.
+type changedAgent struct {
+	id, what string
+	fields   []changed
+}
+
+// agentChanges are the declarations that differ, by id.
+func (s *startState) agentChanges(last *startState) (all []changedAgent) {
 	ids := slices.Sorted(maps.Keys(s.Agents))
 	for id := range last.Agents {
 		if _, still := s.Agents[id]; !still {
@@ -243,8 +261,19 @@ func (s *startState) changes(last *startState) (entries []audit.Entry) {
 			flatten("", now, is)
 		}
 		if fields := fieldsChanged(asText(was), asText(is), was, is); len(fields) > 0 {
-			entries = append(entries, changeEntry(agentAction, id, map[bool]string{true: "changed", false: map[bool]string{true: "added", false: "removed"}[has]}[had && has], fields))
+			all = append(all, changedAgent{id, map[bool]string{true: "changed", false: map[bool]string{true: "added", false: "removed"}[has]}[had && has], fields})
 		}
+	}
+	return all
+}
+
+// changes are the entries about what differs. The actions and agents stand in a fixed order.
+func (l loading) changes(last, now *startState) (entries []audit.Entry) {
+	if config := now.configChanges(last); len(config) > 0 {
+		entries = append(entries, l.changeEntry(configAction, "", "changed", config))
+	}
+	for _, a := range now.agentChanges(last) {
+		entries = append(entries, l.changeEntry(agentAction, a.id, a.what, a.fields))
 	}
 	return entries
 }
@@ -258,14 +287,14 @@ func asText(values map[string]json.RawMessage) map[string]string {
 	return all
 }
 
-func changeEntry(action, agentID, what string, fields []changed) audit.Entry {
+func (l loading) changeEntry(action, agentID, what string, fields []changed) audit.Entry {
 	more := max(0, len(fields)-maxChanged)
 	fields = fields[:len(fields)-more]
 	names := make([]string, 0, len(fields))
 	for _, f := range fields {
 		names = append(names, f.Field)
 	}
-	e := audit.Entry{Kind: audit.Change, Action: action, Agent: agentID, Actor: byStart, Decision: "ok", Reason: audit.Clip(what + " since the last start: " + strings.Join(names, ", "))}
+	e := audit.Entry{Kind: audit.Change, Action: action, Agent: agentID, Actor: l.by, Decision: "ok", Reason: audit.Clip(what + " since " + l.since + ": " + strings.Join(names, ", "))}
 	for {
 		e.Detail, _ = json.Marshal(struct { // of strings and values that are JSON: can't fail
 			Change string    `json:"change"`
@@ -283,37 +312,37 @@ func changeEntry(action, agentID, what string, fields []changed) audit.Entry {
 // maxChangeDetail bounds the detail of an entry about what changed: an entry that is too long would be refused, and with it every start.
 const maxChangeDetail = 32 << 10
 
-// recordStart puts this start on record, with what differs from the last one.
-// It returns what changed lately, of this start and those before.
-func (d *Daemon) recordStart(ctx context.Context, agents agent.Set, policies *policy.Set) ([]console.Change, error) {
+// recordStart puts this start on record, with what differs from what was loaded last.
+func (d *Daemon) recordStart(ctx context.Context, agents agent.Set, policies *policy.Set) error {
 	key, err := d.configKey()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	s, err := d.startState(key, agents, policies)
+	s, err := startStateOf(d.o.Version, key, d.config(), agents, policies)
 	if err != nil {
-		return nil, fmt.Errorf("reading what this start found: %w", err)
+		return fmt.Errorf("reading what this start found: %w", err)
 	}
 	last, err := d.lastStart(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("reading what the last start found: %w", err)
+		return fmt.Errorf("reading what the last start found: %w", err)
 	}
-	entry, err := s.entry()
+	entry, err := starting.entry(&s)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	entries := []audit.Entry{entry}
 	if last != nil {
-		entries = append(entries, s.changes(last)...)
+		entries = append(entries, starting.changes(last, &s)...)
 	}
 	if err := d.store.Record(ctx, entries...); err != nil {
-		return nil, err
+		return err
 	}
-	return d.recentChanges(ctx)
+	d.loaded.Store(&loaded{at: time.Now().UTC(), by: byStart, state: &s})
+	return d.findChanges(ctx)
 }
 
-// entry is the entry of the start.
-func (s *startState) entry() (audit.Entry, error) {
+// entry is the entry of the start or the reload that found s.
+func (l loading) entry(s *startState) (audit.Entry, error) {
 	whole, err := call.Encode(s)
 	if err != nil {
 		return audit.Entry{}, err
@@ -334,24 +363,29 @@ func (s *startState) entry() (audit.Entry, error) {
 	}
 	key := call.HashBytes(whole)
 	e := audit.Entry{
-		Kind: audit.Change, Action: startAction, Actor: byStart, Decision: "ok",
+		Kind: audit.Change, Action: l.action, Actor: l.by, Decision: "ok",
 		Arguments: &audit.Payload{SHA256: key, Size: int64(len(whole)), Stored: true, Key: key, Bytes: whole},
 	}
 	e.Detail, err = json.Marshal(detail)
 	return e, err
 }
 
-// lastStart is what the last start found; nil if none is on record.
+// lastStart is what the last start found, or a reload after it; nil if none is on record.
 func (d *Daemon) lastStart(ctx context.Context) (*startState, error) {
 	size, err := d.store.Size(ctx)
 	if err != nil {
 		return nil, err
 	}
 	for end, piece := size, int64(1024); end > 0; end, piece = max(0, end-piece), piece*4 {
-		found, err := d.entries(ctx, audit.Filter{Action: startAction, Min: max(0, end-piece)}, end)
-		if err != nil {
-			return nil, err
+		var found []audit.Entry
+		for _, action := range []string{startAction, reloadAction} {
+			some, err := d.entries(ctx, audit.Filter{Action: action, Min: max(0, end-piece)}, end)
+			if err != nil {
+				return nil, err
+			}
+			found = append(found, slices.DeleteFunc(some, func(e audit.Entry) bool { return e.Decision != "ok" })...)
 		}
+		slices.SortFunc(found, func(a, b audit.Entry) int { return cmp.Compare(a.Index, b.Index) })
 		if len(found) == 0 {
 			continue
 		}
@@ -391,7 +425,7 @@ func (d *Daemon) entries(ctx context.Context, f audit.Filter, end int64) (all []
 	}
 }
 
-// recentChanges are the changes of configuration and declarations that starts found lately, the newest first.
+// recentChanges are the changes of configuration and declarations that starts and reloads found lately, the newest first.
 func (d *Daemon) recentChanges(ctx context.Context) (all []console.Change, err error) {
 	size, err := d.store.Size(ctx)
 	if err != nil {

@@ -169,7 +169,9 @@ func TestTellConfiguration(t *testing.T) {
 	d, o := &fakeDesk{clock: noon}, newOutbox()
 	for range 2 {
 		tell := newTeller(t, d, o)
-		tell.changes = []console.Change{{Index: 7, At: noon, Agent: "bot", Text: "changed since the last start: mode"}, {Index: 6, At: noon, Text: "changed since the last start: listen"}, {Index: 2, At: noon.Add(-2 * tellBack), Text: "old"}}
+		tell.changes = func() []console.Change {
+			return []console.Change{{Index: 7, At: noon, Agent: "bot", Text: "changed since the last start: mode"}, {Index: 6, At: noon, Text: "changed since the last start: listen"}, {Index: 2, At: noon.Add(-2 * tellBack), Text: "old"}}
+		}
 		tell.everything(t.Context())
 		tell.change(t.Context(), changes.Change{Topic: changes.Kill})
 	}
@@ -186,7 +188,7 @@ func TestManyChangesFitAnEntry(t *testing.T) {
 		for i := range 300 {
 			fields = append(fields, changed{fmt.Sprintf("operations.crm.update_customer_record_%03d.args.recipients.allowed", i), clipped(json.RawMessage(value)), clipped(json.RawMessage(value))})
 		}
-		e := changeEntry(configAction, "", "changed", fields)
+		e := starting.changeEntry(configAction, "", "changed", fields)
 		var detail struct {
 			Fields []changed `json:"fields"`
 			More   int       `json:"more"`
@@ -225,7 +227,7 @@ func TestChangesWithoutAWord(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s, err := (&Daemon{cfg: cfg}).startState([]byte("key"), agent.Set{}, policies)
+		s, err := startStateOf("test", []byte("key"), cfg, agent.Set{}, policies)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -246,7 +248,7 @@ func TestChangesWithoutAWord(t *testing.T) {
 		"a link":        {inProject, parse(project, dir), "flow.project (the folder)"},
 	} {
 		got := ""
-		for _, e := range c.after.changes(&c.before) {
+		for _, e := range starting.changes(&c.before, &c.after) {
 			got += e.Reason
 		}
 		if c.want == "" && got != "" || !strings.Contains(got, c.want) {

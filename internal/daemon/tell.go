@@ -57,7 +57,7 @@ type teller struct {
 	stop     context.CancelFunc
 	running  sync.WaitGroup // it and what it delivers with
 
-	changes []console.Change // that starts found in configuration and declarations
+	changes func() []console.Change // that starts and reloads found in configuration and declarations, the newest first
 
 	// The goroutine of run owns the rest.
 	caughtUp time.Time              // when the last complete read of everything began
@@ -83,7 +83,7 @@ func (t *teller) close() {
 
 // run handles changes until ctx ends.
 func (t *teller) run(ctx context.Context) {
-	waiting, end := t.gateway.Watch(changes.Approval, changes.Plan, changes.Kill)
+	waiting, end := t.gateway.Watch(changes.Approval, changes.Plan, changes.Kill, changes.Agent)
 	defer end()
 	for all := true; ; {
 		if all { // everything reads all that waits, so any number of missed changes takes one more read
@@ -119,6 +119,10 @@ func (t *teller) change(ctx context.Context, c changes.Change) bool {
 		t.plan(ctx, s)
 	case changes.Kill:
 		t.kill(ctx)
+	case changes.Agent:
+		if c.ID == "" { // of a reload, which may have changed any
+			t.configuration(ctx)
+		}
 	case "":
 		return false
 	}
@@ -246,12 +250,13 @@ func (t *teller) approval(ctx context.Context, q desk.Question) {
 	}
 }
 
-// maxChanges bounds the messages about one start.
+// maxChanges bounds the messages about one start or reload.
 const maxChanges = 20
 
-// configuration sends the messages about what changed from one start to the next, the newest first.
+// configuration sends the messages about what starts and reloads changed, the newest first.
 func (t *teller) configuration(ctx context.Context) {
-	for _, c := range t.changes[:min(len(t.changes), maxChanges)] {
+	all := t.changes()
+	for _, c := range all[:min(len(all), maxChanges)] {
 		if t.clock().Sub(c.At) > tellBack {
 			return
 		}

@@ -151,7 +151,7 @@ func newTeller(t testing.TB, d *fakeDesk, o *outbox) *teller {
 	if d.changes == nil {
 		d.changes = make(chan changes.Change, 64)
 	}
-	return &teller{desk: d, gateway: d, switches: d.KillStatus, n: n, warn: func(string, ...any) {}, now: func() time.Time { return d.clock }, approved: map[string][]time.Time{}, counted: map[string]bool{}}
+	return &teller{changes: func() []console.Change { return nil }, desk: d, gateway: d, switches: d.KillStatus, n: n, warn: func(string, ...any) {}, now: func() time.Time { return d.clock }, approved: map[string][]time.Time{}, counted: map[string]bool{}}
 }
 
 // TestDeliveries: what became of messages is told of each channel, those with no trouble too.

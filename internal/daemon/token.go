@@ -3,7 +3,6 @@ package daemon
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"time"
 
 	"sallyport.example/internal/identity"
@@ -14,11 +13,12 @@ import (
 // IssueToken makes a token straight in a data directory that no gateway runs on; it fails where one does. The rules are those of a running
 // gateway. Write access to the directory is enough.
 func IssueToken(ctx context.Context, cfg *Config, data string, want standing.WantedToken) (secret string, err error) {
-	d := &Daemon{cfg: cfg, o: Options{Log: slog.New(slog.DiscardHandler)}}
 	now := time.Now().UTC()
 	rules := standing.TokenRules{People: cfg.persons()}
 	if want.Kind == string(identity.Agent) { // declarations that can't be read keep nobody else from a token
-		if rules.Agents, err = d.declarations(); err != nil {
+		var problems []Problem
+		rules.Agents, problems = cfg.declarations()
+		if err := blocking(problems); err != nil {
 			return "", err
 		}
 	}

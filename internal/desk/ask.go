@@ -163,7 +163,7 @@ func about(d declare.Declaration, a approval.Approval) *declare.Declaration {
 
 // complete makes the draft a question: pending, under a digest of everything that the person is shown.
 func (d *Desk) complete(q Draft, now time.Time) (approval.Approval, error) {
-	a, life := q.Approval, d.o.Expires
+	a, life := q.Approval, d.o.Expires()
 	a.Environment = d.o.Environment
 	if q.SilentFor > 0 {
 		a.SilenceAt = now.Add(q.SilentFor)

@@ -21,10 +21,12 @@ type Options struct {
 	Store Store
 	// Voter returns the roles and identities that a person has today; false for people who are not configured.
 	Voter       func(person string) (approval.Voter, bool)
-	Environment string        // names this gateway: answers that were given to another one do not count
-	Expires     time.Duration // time for which a question can be answered
-	PerMinute   int           // questions that one agent may raise in any minute, answered or not; 0: any number
-	DrillEvery  int           // one drill for so many questions, on average; 0: none
+	Environment string // names this gateway: answers that were given to another one do not count
+	PerMinute   int    // questions that one agent may raise in any minute, answered or not; 0: any number
+	// Expires returns the time for which a question that is asked now can be answered, and DrillEvery for how many questions there is one drill, on average;
+	// 0: none.
+	Expires    func() time.Duration
+	DrillEvery func() int
 	// Draw draws a number from 0 to n-1, for drills.
 	Draw func(n int) int
 	Now  func() time.Time // the time on record

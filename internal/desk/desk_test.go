@@ -225,7 +225,7 @@ func (s *shelf) AskPerson(_ context.Context, _ Ask, decide func(Found) (Written,
 func over(s *shelf) *Desk {
 	return New(Options{
 		ActionType: func(string) string { return "" },
-		Store:      s, Environment: "here", Expires: time.Hour, Now: func() time.Time { return noon }, Since: noon, Changed: func(string) {},
+		Store:      s, Environment: "here", Expires: func() time.Duration { return time.Hour }, DrillEvery: func() int { return 0 }, Now: func() time.Time { return noon }, Since: noon, Changed: func(string) {},
 		Voter:      func(person string) (approval.Voter, bool) { return bob, person == bob.Person },
 		Definition: func(string) (Definition, bool) { return Definition{Hash: "hash"}, true },
 		StopEpoch:  func(string) int64 { return 2 },
@@ -372,7 +372,7 @@ func TestCovering(t *testing.T) {
 func TestOpenQuestionsOfAnAgentAreItsOwn(t *testing.T) {
 	for _, drill := range []bool{false, true} {
 		d := over(&shelf{a: question(t), drill: drill})
-		d.o.DrillEvery = 10
+		d.o.DrillEvery = func() int { return 10 }
 		if ids, err := d.OpenOf(t.Context(), "sess_1"); err != nil || (len(ids) == 1) == drill {
 			t.Errorf("drill %t: %q, %v", drill, ids, err)
 		}

@@ -132,6 +132,6 @@ func (d *Desk) redeclare(ctx context.Context, id string, wanted approval.Approva
 	next, err := declare.New(declare.Declaration{
 		Session: old.Session, Agent: old.Agent, Requester: old.Requester, Operation: old.Operation, DefinitionHash: old.DefinitionHash, Parameters: wanted.Arguments,
 		Justification: old.Justification, Flags: old.Flags, Risk: wanted.Risk,
-	}, now, d.o.Expires)
+	}, now, d.o.Expires())
 	return &next, err
 }

@@ -163,7 +163,7 @@ func (d *Desk) OpenOf(ctx context.Context, sessionID string) (ids []string, err 
 	waiting, err := d.o.Store.OpenApprovals(ctx, sessionID, d.o.Now(), maxOpen)
 	for _, id := range waiting {
 		drill, failed := false, error(nil)
-		if d.o.DrillEvery > 0 {
+		if d.o.DrillEvery() > 0 {
 			drill, failed = d.o.Store.IsDrill(ctx, id)
 		}
 		if err = errors.Join(err, failed); !drill {

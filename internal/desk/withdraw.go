@@ -10,9 +10,18 @@ import (
 
 // Why a question was withdrawn, as people read it.
 const (
-	whyStopped    = "The agent was stopped after this was asked: the kill switch was pulled, or the agent was quarantined."
-	whyClosed     = "The session that asked was closed."
-	whyDefinition = "The definition of the tool changed after this was asked."
+	whyStopped = "The agent was stopped after this was asked: the kill switch was pulled, or the agent was quarantined."
+	whyClosed  = "The session that asked was closed."
+)
+
+// Cause is why all questions about an operation are withdrawn: by which rule, and in words.
+type Cause struct{ by, text string }
+
+var (
+	// Redefined: people were asked about another definition of the tool.
+	Redefined = Cause{"rule:definition", "The definition of the tool changed after this was asked."}
+	// Withheld: agents can't call the operation any more.
+	Withheld = Cause{"rule:reload", "The configuration was changed after this was asked: agents can't call the operation any more."}
 )
 
 // withdraw ends one question by a rule, and the declaration that it is about.
@@ -61,20 +70,20 @@ func (d *Desk) WithdrawSession(ctx context.Context, sessionID string) {
 // open are the states of questions that could still lead to a call.
 var open = []approval.State{approval.Pending, approval.Deferred, approval.Approved}
 
-// WithdrawOperation withdraws the questions that wait, and the approvals that were not used, about an operation whose definition has changed: people
-// approved the old one. A question that can't be written now is void all the same, because its call has another digest by then.
-func (d *Desk) WithdrawOperation(ctx context.Context, operation string) {
+// WithdrawOperation withdraws the questions that wait, and the approvals that were not used, about an operation. A question that can't be written now is
+// void all the same: its call has another digest by then, or is refused.
+func (d *Desk) WithdrawOperation(ctx context.Context, operation string, why Cause) {
 	for _, state := range open {
 		found, err := d.o.Store.Approvals(ctx, Filter{Operation: operation, State: state, Now: d.o.Now(), Limit: maxOpenOfAgent})
 		if err != nil {
-			d.o.Log.Warn("questions about a tool that changed were not withdrawn; they run nothing", "operation", operation, "error", err)
+			d.o.Log.Warn("questions about an operation that changed were not withdrawn; they run nothing", "operation", operation, "error", err)
 			return
 		}
 		for _, a := range found {
 			if a.State == approval.Damaged {
 				continue
 			}
-			_ = d.withdraw(ctx, a.ID, "rule:definition", whyDefinition)
+			_ = d.withdraw(ctx, a.ID, why.by, why.text)
 		}
 	}
 }

@@ -35,14 +35,14 @@ const uri = "shy://customers"
 func snapshot(t *testing.T) *catalogue.Snapshot {
 	t.Helper()
 	c, err := catalogue.New(t.Context(), catalogue.Options{
-		Store: noPins{}, Labels: []flow.Label{"internal"}, Unlisted: catalogue.Unlisted, Now: time.Now, Launch: func(string) string { return "" }, Log: slog.New(slog.DiscardHandler),
-		Classify: func(server, tool string) catalogue.Classification {
+		Settings: catalogue.Settings{Labels: []flow.Label{"internal"}, Unlisted: catalogue.Unlisted, Classify: func(server, tool string) catalogue.Classification {
 			c := catalogue.Classification{Listed: server != "bad", Flow: flow.Spec{Sensitivity: flow.None, Effect: flow.Read}, Output: provenance.UntrustedOutput}
 			if c.Facts.EgressURL = server == "shy"; tool == "look" {
 				c.Output = provenance.TrustedOutput // else it is held against no schema
 			}
 			return c
-		},
+		}},
+		Store: noPins{}, Now: time.Now, Launch: func(string) string { return "" }, Log: slog.New(slog.DiscardHandler),
 		Schema: func(json.RawMessage) (func([]byte) error, error) {
 			return func(value []byte) error {
 				if string(value) == `{"n":"no"}` {

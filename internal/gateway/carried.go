@@ -30,14 +30,15 @@ func (g *Gateway) carriedIn(b []byte) (texts []judge.Carried, held []flow.Held) 
 	if len(attributions)+len(fenced) == 0 {
 		return nil, nil
 	}
-	byID := g.catalogue.Snapshot().ByID
+	set, snap := g.view()
+	byID := snap.ByID
 	add := func(t judge.Carried, labels []flow.Label) {
 		t.Source = short(string(g.o.Detector.Redact([]byte(t.Source))))
 		texts = append(texts, t)
 		for _, l := range append(slices.Clone(labels), flow.Untrusted) {
 			known := []flow.Label{l}
-			if !g.rules.KnownLabel(l) {
-				known = g.o.Labels
+			if !set.rules.KnownLabel(l) {
+				known = set.Labels
 			}
 			for _, l := range known {
 				if !slices.ContainsFunc(held, func(h flow.Held) bool { return h.Label == l }) {
@@ -48,7 +49,7 @@ func (g *Gateway) carriedIn(b []byte) (texts []judge.Carried, held []flow.Held) 
 	}
 	for _, a := range attributions {
 		t := judge.Carried{Source: a.Source(), Operation: a.Operation(), Session: a.Session(), CallID: a.CallID()}
-		labels := g.o.Labels // of an operation that nobody knows any more
+		labels := set.Labels // of an operation that nobody knows any more
 		if op := byID(a.Operation()); op != nil {
 			labels = slices.Clone(op.Flow.Emits)
 			for _, h := range g.stored.Of(op.Server) { // as its results may have had them, too

@@ -149,6 +149,12 @@ func (g *Gateway) Call(ctx context.Context, r Request) (answer Answer) {
 		} else if v.Decision != fault.Permit {
 			return c.refuse(ctx, v)
 		}
+		if c.set != g.settings.Load() { // replaced since it was judged
+			if err := c.again(ctx); err != nil {
+				return c.refuse(ctx, fault.RefuseErr("resolve", err))
+			}
+			continue
+		}
 		if v := c.takeRequest(); v.Decision != fault.Permit {
 			return c.refuse(ctx, v)
 		}
@@ -238,15 +244,21 @@ func (c *crossing) again(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if c.decl, err = c.g.declared(c.agent); err != nil {
+	set, snap := c.g.view()
+	if c.decl, err = set.declared(c.agent); err != nil {
 		return err
 	}
-	op := c.g.catalogue.ByID(c.op.ID)
+	if set != c.set {
+		c.set = set
+		c.carry()
+	}
+	op := snap.ByID(c.op.ID)
 	if op == nil || op.Hash != c.op.Hash {
 		return fault.New(fault.ToolUnknown, "The tool changed while the call waited for an answer.").Try("Look at the list of tools again.")
 	}
 	if op.Kind == call.Tool { // what is read or got stays as it was found
 		c.use(effect.Of(op))
+		c.understand()
 	}
 	if c.declaration != nil {
 		d, err := c.g.store.Declaration(ctx, c.declaration.ID)
@@ -292,7 +304,9 @@ func (c *crossing) resolve(ctx context.Context) fault.Verdict {
 			return v
 		}
 	}
-	if c.decl, err = c.g.declared(c.agent); err != nil {
+	set, snap := c.g.view()
+	c.set = set
+	if c.decl, err = set.declared(c.agent); err != nil {
 		return fault.RefuseErr(stage, err)
 	}
 	arguments := c.r.Arguments
@@ -305,7 +319,6 @@ func (c *crossing) resolve(ctx context.Context) fault.Verdict {
 	if c.args = arguments; !call.IsObject(c.args) {
 		return fault.RefuseErr(stage, fault.New(fault.RequestMalformed, "the arguments must be a JSON object").At("arguments"))
 	}
-	snap := c.g.catalogue.Snapshot()
 	found, err := effect.Find(snap, c.r.Method, c.r.Tool)
 	c.use(found)
 	if err != nil {

@@ -187,10 +187,12 @@ func (g *Gateway) Declare(ctx context.Context, p identity.Principal, sessionID s
 		g.refusals.RecordCallLater(e)
 		return nil, fault.New(fault.KillSwitch, "")
 	}
-	if c.decl, err = g.declared(s.Agent); err != nil {
+	set, snap := g.view()
+	c.set = set
+	if c.decl, err = set.declared(s.Agent); err != nil {
 		return nil, err
 	}
-	r, err := c.readDeclaration(ctx, body)
+	r, err := c.readDeclaration(ctx, snap, body)
 	if err != nil {
 		return nil, err
 	}
@@ -206,7 +208,7 @@ func (g *Gateway) Declare(ctx context.Context, p identity.Principal, sessionID s
 	d, err := declare.New(declare.Declaration{
 		Session: s.ID, Agent: s.Agent, Requester: s.Requester, Operation: c.op.ID, DefinitionHash: c.op.Hash, Parameters: r.Parameters,
 		Justification: r.Justification, Flags: c.flags, Risk: string(rating.Risk),
-	}, now, g.o.Limits.ApprovalExpires)
+	}, now, g.settings.Load().Limits.ApprovalExpires)
 	if err != nil {
 		return nil, err
 	}
@@ -218,10 +220,9 @@ func (g *Gateway) Declare(ctx context.Context, p identity.Principal, sessionID s
 }
 
 // readDeclaration reads a declaration and says everything that is wrong with it; one that can't be taken is on record.
-func (c *crossing) readDeclaration(ctx context.Context, body json.RawMessage) (declare.Request, error) {
+func (c *crossing) readDeclaration(ctx context.Context, snap *catalogue.Snapshot, body json.RawMessage) (declare.Request, error) {
 	g := c.g
 	r, problems := declare.Parse(body)
-	snap := g.catalogue.Snapshot()
 	more, flags := r.Check(g.declareContext(c.session, func(operation string) bool {
 		op := snap.ByID(operation)
 		return op != nil && op.Standing != catalogue.Unlisted && op.Standing != catalogue.Unfit

@@ -49,7 +49,7 @@ func (c *crossing) givenAway(s *session.Session, sent ...[]byte) ([]evidence.Kep
 			continue
 		}
 		given, err := c.evidenceSource(b).GivenAway(evidence.Sent{
-			Arguments: b, Writes: c.writes, Request: c.live.seen.Request(s.UserRequest), Own: c.g.o.Identities(s.Requester),
+			Arguments: b, Writes: c.writes, Request: c.live.seen.Request(s.UserRequest), Own: c.set.Identities(s.Requester),
 		})
 		if err != nil {
 			return nil, err

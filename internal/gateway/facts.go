@@ -22,6 +22,7 @@ import (
 
 // speaker is who calls, and in which session.
 type speaker struct {
+	set     *settings // those that the call is judged by
 	agent   string
 	decl    *agent.Declaration
 	live    *live
@@ -76,7 +77,7 @@ func (c *crossing) understand() {
 func (c *crossing) load() judge.Facts {
 	g, now := c.g, c.g.now()
 	c.stops.epoch = g.standing.StopEpoch(c.agent) // before the facts: a stop that comes later is noticed
-	tier := g.tierOf(c.decl)
+	tier := c.set.tierOf(c.decl)
 	aside, _ := g.standing.Quarantined(c.agent)
 	raised := c.raised()
 	s, phase, window := c.session, c.session.PhaseAt(c.stops.epoch), c.live.rates.Calls
@@ -84,10 +85,10 @@ func (c *crossing) load() judge.Facts {
 		window = c.live.rates.Checks
 	}
 	f := judge.Facts{
-		Rules: g.rules, Time: now,
+		Rules: c.set.rules, Time: now,
 		Caller: judge.Caller{
 			Agent: c.agent, Requester: s.Requester, Door: c.r.Door, Declaration: c.decl, Stopped: c.stops.caught.Load() || g.standing.Killed(c.agent), Quarantined: aside.Since,
-			AskFrom: tier.AskFrom, Own: g.o.Identities(s.Requester),
+			AskFrom: tier.AskFrom, Own: c.set.Identities(s.Requester),
 		},
 		Session: judge.Session{
 			Open: s.State == session.Open, Phase: phase, OpenedByRule: s.OpenedByRule(session.Phase(c.decl.StartPhase)), Labels: raised.Labels, Plan: s.Plan, Sealed: c.plan(), OutcomeOwed: c.live.owes(),
@@ -217,7 +218,7 @@ func (c *crossing) takeRequest() fault.Verdict {
 		return fault.Permitted()
 	}
 	if wait, ok := c.live.rates.Requests.Take(c.g.now()); !ok {
-		return judge.TooManyRequests(c.g.tierOf(c.decl).CommRequestsPerMinute, wait)
+		return judge.TooManyRequests(c.set.tierOf(c.decl).CommRequestsPerMinute, wait)
 	}
 	c.taken.request = true
 	return fault.Permitted()

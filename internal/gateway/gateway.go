@@ -19,9 +19,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"sallyport.example/flow"
 	"sallyport.example/guard"
-	"sallyport.example/internal/agent"
 	"sallyport.example/internal/approval"
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/catalogue"
@@ -30,8 +28,6 @@ import (
 	"sallyport.example/internal/display"
 	"sallyport.example/internal/effect"
 	"sallyport.example/internal/fault"
-	"sallyport.example/internal/judge"
-	"sallyport.example/internal/policy"
 	"sallyport.example/internal/refusals"
 	"sallyport.example/internal/standing"
 	"sallyport.example/internal/stored"
@@ -59,40 +55,23 @@ type Limits struct {
 
 // Options is what a Gateway is built of. Every field without a stated default is needed.
 type Options struct {
+	Settings
 	Store     Store
 	Upstreams effect.Upstreams
-	Agents    agent.Set
-	Policies  *policy.Set
 	Detector  *threat.Detector
 	Issuer    *guard.Issuer
-	// Classify is the operator's word on a server's tool, with all defaults applied. It must answer for any string.
-	Classify func(server, tool string) catalogue.Classification
 	// Servers are the servers of the configuration, each with the hash of how it is started or reached: what one has stored is known by that, too.
 	Servers stored.Servers
 	// Launch is the hash of how a server is started or reached, by the operator's configuration. Default: nothing is known of any.
-	Launch   func(server string) string
-	Labels   []flow.Label       // the confidentiality labels
-	Unlisted catalogue.Standing // what an operation is that no entry names: Unlisted (deny) or Active (ask first)
-	AskOnce  bool               // a person's yes to a call of such an operation covers its later calls in the session
+	Launch func(server string) string
 	// Schema compiles a JSON schema into a check of a result; hostile schemas are refused quickly.
 	Schema func(schema json.RawMessage) (func(value []byte) error, error)
-	Mode   Mode
-	Limits Limits
-	// Risk holds the thresholds of amounts (HI-1).
-	Risk policy.Rules
 	// Environment is which gateway this is: an answer that was given to another one is none to it.
 	Environment string
-	// Voter is who a person is today: roles and every identity that is theirs; false for people nobody knows. Needed where people approve.
-	Voter func(person string) (approval.Voter, bool)
-	// Identities are a person's own addresses and accounts, as configured: what goes there does not leave the person. Default: nobody has any.
-	Identities func(person string) []string
-	// FreeLevel1 lets writes that only the person sees and can undo run unasked after untrusted content came in.
-	FreeLevel1 bool
 	// RemoveFiles removes a session's workspace.
 	RemoveFiles func(session string) error
-	// Commands are the built-in external operations; Tiers the trust tiers of agents.
+	// Commands are the built-in external operations.
 	Commands []catalogue.Command
-	Tiers    map[string]Tier
 	Clock    Clock // default time.Now
 	// Draw draws a number from 0 to n-1, for drills. Default math/rand.
 	Draw func(n int) int
@@ -106,7 +85,10 @@ type Gateway struct {
 	clock recordClock
 	log   *slog.Logger
 
-	rules     *judge.Rules
+	settings      atomic.Pointer[settings] // never changed in place
+	swapping      sync.RWMutex             // held while settings and the catalogue's snapshot are replaced, and while a pair of them is taken
+	reconfiguring sync.Mutex               // held during Reconfigure
+
 	catalogue *catalogue.Catalogue
 	standing  *standing.Standing
 	desk      *desk.Desk
@@ -141,14 +123,8 @@ func (o *Options) fill() {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	if o.Voter == nil {
-		o.Voter = func(string) (approval.Voter, bool) { return approval.Voter{}, false }
-	}
 	if o.Launch == nil {
 		o.Launch = func(string) string { return "" }
-	}
-	if o.Identities == nil {
-		o.Identities = func(string) []string { return nil }
 	}
 	if o.RemoveFiles == nil {
 		o.RemoveFiles = func(string) error { return nil } // there are no workspaces
@@ -159,18 +135,11 @@ func (o *Options) fill() {
 // start with a switch it could not read.
 func New(ctx context.Context, o Options) (*Gateway, error) {
 	o.fill()
-	if o.Mode != Enforce && o.Mode != Shadow {
-		return nil, fmt.Errorf("unknown mode %q: enforce or shadow", o.Mode)
+	first, err := newSettings(o.Settings)
+	if err != nil {
+		return nil, err
 	}
-	if o.Unlisted != catalogue.Unlisted && o.Unlisted != catalogue.Active {
-		return nil, fmt.Errorf("unlisted operations can be denied or asked about, not %q", o.Unlisted)
-	}
-	if o.Limits.ApprovalExpires <= 0 {
-		return nil, errors.New("an approval that never expires would outlive what it was given for: set how long it is good for")
-	}
-	if o.Limits.MediumDelay <= 0 {
-		return nil, errors.New("a call of risk MEDIUM waits to be stopped: set how long")
-	}
+	o.Settings = Settings{} // those in force are in Gateway.settings alone
 	gate, err := guard.NewPhaseGate()
 	if err != nil {
 		return nil, err
@@ -185,24 +154,23 @@ func New(ctx context.Context, o Options) (*Gateway, error) {
 	}
 	g := &Gateway{o: o, store: o.Store, clock: newRecordClock(o.Clock, latest), log: o.Log, phase: gate, sessions: newLiveSessions(given), refusals: refusals.New(o.Store, o.Log), stops: make(chan struct{}, 1)}
 	g.background.running, g.background.stop = context.WithCancel(context.Background())
-	g.rules = &judge.Rules{
-		Shadow: o.Mode == Shadow, Policies: o.Policies, Risk: o.Risk, Labels: o.Labels, MediumDelay: o.Limits.MediumDelay, FreeLevel1: o.FreeLevel1,
-	}
+	g.settings.Store(first)
 	g.desk = desk.New(desk.Options{
-		Store: o.Store, Voter: o.Voter, Environment: o.Environment, Expires: o.Limits.ApprovalExpires, PerMinute: o.Limits.AsksPerMinute,
-		DrillEvery: o.Limits.DrillEvery, Draw: o.Draw, Now: g.now, Since: g.clock.since, Log: o.Log, Definition: g.toolDefinition, ActionType: g.actionType,
+		Store: o.Store, Environment: o.Environment, PerMinute: first.Limits.AsksPerMinute,
+		Voter:   func(person string) (approval.Voter, bool) { return g.settings.Load().Voter(person) },
+		Expires: func() time.Duration { return g.settings.Load().Limits.ApprovalExpires }, DrillEvery: func() int { return g.settings.Load().Limits.DrillEvery }, Draw: o.Draw, Now: g.now, Since: g.clock.since, Log: o.Log, Definition: g.toolDefinition, ActionType: g.actionType,
 		StopEpoch: func(agent string) int64 { return g.standing.StopEpoch(agent) }, JudgeChanged: g.judgeChanged,
 		Changed: func(id string) { g.feed.Publish(changes.Approval, id) },
 	})
 	g.catalogue, err = catalogue.New(ctx, catalogue.Options{
-		Store: o.Store, Classify: o.Classify, Launch: o.Launch, Labels: o.Labels, Unlisted: o.Unlisted, AskOnce: o.AskOnce, Schema: o.Schema, Commands: o.Commands,
-		Now: g.now, Log: o.Log, Void: g.desk.WithdrawOperation, Changed: func() { g.feed.Publish(changes.Tool, "") },
+		Settings: first.catalogue(), Store: o.Store, Launch: o.Launch, Schema: o.Schema, Commands: o.Commands, Now: g.now, Log: o.Log,
+		Void: func(ctx context.Context, operation string) { g.desk.WithdrawOperation(ctx, operation, desk.Redefined) }, Changed: func() { g.feed.Publish(changes.Tool, "") },
 	})
 	if err != nil {
 		return nil, err
 	}
 	g.standing, err = standing.New(ctx, standing.Options{
-		Store: o.Store, Agents: o.Agents, Now: g.now, Log: o.Log,
+		Store: o.Store, Agents: g.Agents, Now: g.now, Log: o.Log,
 		SwitchChanged: func(agent string) {
 			g.feed.Publish(changes.Kill, agent)
 			g.voidStopped()

@@ -127,6 +127,11 @@ func (c *crossing) spends(e *audit.Entry) (spend Spend, detail map[string]any, e
 // reason to leave a label out: a person may release it while the call runs. The store adds what is missing.
 func (c *crossing) declaredLabels() []flow.Held {
 	labels := flow.Raise(nil, c.op.Flow, c.id)
+	if set, snap := c.g.view(); set != c.set { // what is in force by now may bring more
+		if op := snap.ByID(c.op.ID); op != nil {
+			labels = flow.Raise(labels, op.Flow, c.id)
+		}
+	}
 	if of := c.stored(); of != nil {
 		labels = flow.Raise(labels, flow.Operation{ID: c.op.ID, Emits: of.Flow.Emits}, c.id)
 	}

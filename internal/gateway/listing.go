@@ -30,7 +30,7 @@ func (g *Gateway) Operations(_ context.Context, p identity.Principal) []*catalog
 }
 
 func (g *Gateway) operationsOf(agent string) []*catalogue.Operation {
-	d, _ := g.o.Agents.Get(agent)
+	d, _ := g.Agents().Get(agent)
 	return g.catalogue.Operations(d)
 }
 
@@ -86,6 +86,6 @@ func unreadCause(servers []string) string {
 // Offers returns the resources (and templates) or prompts that the principal's agent may see. Lists raise no label, so they hide what a server offers
 // that holds labelled data; it can still be read by name.
 func (g *Gateway) Offers(_ context.Context, p identity.Principal, kind call.Kind) []catalogue.Offer {
-	d, _ := g.o.Agents.Get(agentOf(p))
+	d, _ := g.Agents().Get(agentOf(p))
 	return slices.DeleteFunc(g.catalogue.Offers(d, kind), func(o catalogue.Offer) bool { return len(g.stored.Of(o.Operation.Server)) > 0 })
 }

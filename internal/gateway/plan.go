@@ -189,12 +189,13 @@ func (c *crossing) foresee(ctx context.Context, f *judge.Facts, v fault.Verdict,
 
 // judgeSteps judges each step by the table of stages, and the order of all by the rule of labels.
 func (g *Gateway) judgeSteps(ctx context.Context, l *live, s *session.Session, steps []planned.Step, list planned.List) (planned.Judged, error) {
-	d, err := g.declared(s.Agent)
+	set, snap := g.view()
+	d, err := set.declared(s.Agent)
 	if err != nil {
 		return planned.Judged{}, err
 	}
-	who, known := speaker{agent: s.Agent, session: s, live: l, decl: d}, map[string]bool{}
-	j := planned.Judge{Session: s, Own: g.o.Identities(s.Requester), Lookup: g.catalogue.Snapshot().Lookup, Flow: g.foreseen}
+	who, known := speaker{set: set, agent: s.Agent, session: s, live: l, decl: d}, map[string]bool{}
+	j := planned.Judge{Session: s, Own: set.Identities(s.Requester), Lookup: snap.Lookup, Flow: g.foreseen}
 	j.Step = func(op *catalogue.Operation, st planned.Step, at string, held []flow.Held) planned.Said {
 		why := ""
 		if list == planned.Submitted {
@@ -295,6 +296,7 @@ func (g *Gateway) SubmitPlan(ctx context.Context, p identity.Principal, sessionI
 		if _, aside := g.standing.Quarantined(s.Agent); aside {
 			return nil, fault.New(fault.AgentQuarantined, "")
 		}
+		set := g.settings.Load()
 		// Judged here, not in the transaction: a plan is work, and the transaction is everybody's.
 		plan, answer, e, err := g.judgePlan(ctx, p, l, s, steps, planID, now)
 		if err != nil {
@@ -307,7 +309,7 @@ func (g *Gateway) SubmitPlan(ctx context.Context, p identity.Principal, sessionI
 			}
 		}
 		moved, err := g.store.ChangeSession(ctx, s.ID, func(cur session.Session) (session.Session, audit.Entry, error) {
-			if cur.Version != s.Version {
+			if cur.Version != s.Version || set != g.settings.Load() {
 				return cur, e, ErrMoved
 			}
 			next, err := cur.SubmitPlan(plan)
@@ -356,7 +358,7 @@ func (g *Gateway) judgePlan(ctx context.Context, p identity.Principal, l *live, 
 	if err != nil {
 		return plan, PlanAnswer{}, audit.Entry{}, err
 	}
-	waits := g.plansWait(d)
+	waits := g.settings.Load().plansWait(d)
 	var cause fault.Verdict // of the first step that kept the plan from being approved by rule
 	answer := PlanAnswer{PlanID: plan.ID, Violations: j.Report.Violations, SafeOrdering: j.Report.SafeOrdering}
 	for i, st := range steps {

@@ -104,7 +104,7 @@ func (c *crossing) stands(a approval.Approval) bool {
 	if !a.SilenceAt.IsZero() && len(a.Votes) == 0 && !c.judged.found.Silence {
 		return false
 	}
-	return a.LaunchHash == c.op.Launch && a.Inputs.Same(c.inputs) && a.Amount == c.judged.found.Rating.Amount && c.sameReasons(a) && evidence.WasShown(&c.judged.facts.Evidence, &a) && c.judged.found.Rating.Risk.Rank() <= policy.Risk(a.Risk).Rank() && a.PolicyVersion == c.g.o.Policies.Version() &&
+	return a.LaunchHash == c.op.Launch && a.Inputs.Same(c.inputs) && a.Amount == c.judged.found.Rating.Amount && c.sameReasons(a) && evidence.WasShown(&c.judged.facts.Evidence, &a) && c.judged.found.Rating.Risk.Rank() <= policy.Risk(a.Risk).Rank() && a.PolicyVersion == c.set.Policies.Version() &&
 		!slices.ContainsFunc(c.raised().Labels, func(h flow.Held) bool { return !slices.Contains(a.Labels, string(h.Label)) })
 }
 
@@ -133,7 +133,7 @@ func (c *crossing) draft(v fault.Verdict) desk.Draft {
 	a := approval.Approval{
 		CallDigest: c.digest, Risk: string(rating.Risk), Amount: rating.Amount, Consequence: rating.Consequence, Operation: c.op.ID, DefinitionHash: c.effect.Definition(), LaunchHash: c.op.Launch,
 		Arguments: c.args, Session: c.session.ID, Agent: c.agent, Requester: c.session.Requester, OpenedBy: c.session.OpenedBy,
-		StopEpoch: c.stops.epoch, Labels: labelWords(c.raised().Labels), SessionVersion: c.session.Version, PolicyVersion: c.g.o.Policies.Version(),
+		StopEpoch: c.stops.epoch, Labels: labelWords(c.raised().Labels), SessionVersion: c.session.Version, PolicyVersion: c.set.Policies.Version(),
 		Destinations: policy.Destinations(c.op.Class.Roles, c.args), Evidence: evidence.ForPerson(c.judged.facts.Evidence.Ruling), Inputs: c.inputs,
 	}
 	a.Destinations = a.Destinations[:min(len(a.Destinations), maxDestinations)]
@@ -163,7 +163,7 @@ func (c *crossing) draft(v fault.Verdict) desk.Draft {
 	}
 	q := desk.Draft{Approval: a, Declaration: c.declaration, Stands: c.stands, Roles: c.op.Class.Roles, Reasons: evidence.CoveredAnew}
 	if c.judged.found.Silence { // nobody but the risk stage asks, and it asks for nobody's no
-		q.SilentFor = c.g.o.Limits.MediumDelay
+		q.SilentFor = c.set.Limits.MediumDelay
 	}
 	return q
 }
@@ -221,16 +221,17 @@ func (g *Gateway) changedCall(ctx context.Context, old approval.Approval, argume
 		return nil, fault.New(fault.SessionClosed, "The session that asked is closed.")
 	}
 	now := g.now()
+	set, snap := g.view()
 	c := &crossing{
 		g: g, r: Request{Session: s.ID, Method: call.CallTool, Door: "http", DryRun: true}, moment: judge.Modification, request: call.NewID("req_", now),
-		speaker: speaker{agent: s.Agent, live: l, session: s}, subject: subject{args: arguments, op: g.catalogue.ByID(old.Operation)},
+		speaker: speaker{set: set, agent: s.Agent, live: l, session: s}, subject: subject{args: arguments, op: snap.ByID(old.Operation)},
 	}
 	if c.op == nil || c.op.Hash != old.DefinitionHash {
 		return nil, fault.New(fault.Conflict, "The arguments of %s can't be changed: it is no tool, or not the one that was asked about any more.", display.Clip(old.Operation, 80)).
 			Try("Reject the request with a reason.")
 	}
 	c.use(effect.Of(c.op))
-	if c.decl, err = g.declared(s.Agent); err != nil {
+	if c.decl, err = set.declared(s.Agent); err != nil {
 		return nil, err
 	}
 	if j, problems := declare.ParseJustification(old.Justification); len(problems) == 0 {

@@ -162,6 +162,11 @@ func (a *Attempt) actor() string {
 	return "unknown:agents"
 }
 
+// RecordRefusal records what was refused to a person, or says that it can't be. Many of one actor are counted.
+func (g *Gateway) RecordRefusal(ctx context.Context, e audit.Entry) error {
+	return g.refusals.Record(ctx, e)
+}
+
 // Refused records that a door turned a request away without a call: without a valid credential, at the wrong door, without the role, for what is
 // another's, malformed, or for what v says. It is written behind the answer, like refusals by the switch.
 func (g *Gateway) Refused(a Attempt, v fault.Verdict) {

@@ -101,17 +101,17 @@ func (c *crossing) ask(ctx context.Context, method string, params json.RawMessag
 		c.g.refusals.RecordCallLater(e)
 		return fault.New(fault.FlowContaminated, "The question was held back.")
 	}
-	if c.judged.facts.Evidence.Needed() && !c.g.rules.Shadow { // an answer would go out untraced
+	if c.judged.facts.Evidence.Needed() && !c.set.rules.Shadow { // an answer would go out untraced
 		return nil, held(fault.Refuse("flow", fault.FlowUntrusted, "An answer to the server's question can't be traced, and the session holds labels."))
 	}
 	mayTalk := func() fault.Verdict {
 		s := c.live.current.Load()
-		switch v := judge.Labels(c.g.rules, &c.judged.facts.Operation, s.Labels); {
+		switch v := judge.Labels(c.set.rules, &c.judged.facts.Operation, s.Labels); {
 		case c.g.standing.Killed(c.agent):
 			return fault.Refuse("kill", fault.KillSwitch, "")
 		case s.State != session.Open:
 			return fault.Refuse("standing", fault.SessionClosed, "")
-		case !c.g.rules.Shadow:
+		case !c.set.rules.Shadow:
 			return v
 		}
 		return fault.Permitted()
@@ -131,7 +131,7 @@ func (c *crossing) ask(ctx context.Context, method string, params json.RawMessag
 	}
 	if _, labels := c.g.carriedIn(answer); len(labels) > 0 { // delivered text that goes out again in an answer
 		s := c.live.current.Load().Raise(labels...)
-		if v := judge.Labels(c.g.rules, &c.judged.facts.Operation, s.Labels); v.Decision != fault.Permit && !c.g.rules.Shadow {
+		if v := judge.Labels(c.set.rules, &c.judged.facts.Operation, s.Labels); v.Decision != fault.Permit && !c.set.rules.Shadow {
 			return nil, held(v)
 		}
 	}
@@ -181,8 +181,9 @@ func (c *crossing) keepAnswer(ctx context.Context, e audit.Entry, answer []byte,
 // detected is what the detector finds in b (FL-3), as far as the operator has such labels.
 func (c *crossing) detected(b []byte) []flow.Label {
 	var found []flow.Label
+	now := c.g.settings.Load()
 	for _, word := range c.g.o.Detector.Labels(b) {
-		if l := flow.Label(word); c.g.rules.KnownLabel(l) {
+		if l := flow.Label(word); c.set.rules.KnownLabel(l) || now.rules.KnownLabel(l) {
 			found = append(found, l)
 		}
 	}

@@ -151,8 +151,9 @@ func (a *liveSessions) ownOf(agent string) *live {
 	return a.own[agent]
 }
 
-// add makes a session live, once. Own sessions of an agent share their rates; tier is that of the agent.
-func (a *liveSessions) add(s session.Session, tier Tier) (l *live, isNew bool) {
+// add makes a session live, once. Own sessions of an agent share their rates; tierOf is asked under the lock, so that no session
+// begins with the limits of settings that are over (limit).
+func (a *liveSessions) add(s session.Session, tierOf func(agent string) Tier) (l *live, isNew bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	l = a.byID[s.ID]
@@ -162,6 +163,7 @@ func (a *liveSessions) add(s session.Session, tier Tier) (l *live, isNew bool) {
 			l.rates = a.rates[s.Agent]
 		}
 		if l.rates == nil {
+			tier := tierOf(s.Agent)
 			l.rates = limit.NewRates(tier.CallsPerMinute, tier.CommRequestsPerMinute)
 		}
 		if s.Own {
@@ -174,6 +176,20 @@ func (a *liveSessions) add(s session.Session, tier Tier) (l *live, isNew bool) {
 		a.own[cur.Agent] = l
 	}
 	return l, isNew
+}
+
+// limit gives the sessions in use the limits that their agents have now. What was counted stays counted.
+func (a *liveSessions) limit(tierOf func(agent string) Tier) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, l := range a.byID {
+		tier := tierOf(l.current.Load().Agent)
+		l.rates.Limit(tier.CallsPerMinute, tier.CommRequestsPerMinute)
+	}
+	for agent, rates := range a.rates { // of agents whose own session is closed, too: the next one goes on with them
+		tier := tierOf(agent)
+		rates.Limit(tier.CallsPerMinute, tier.CommRequestsPerMinute)
+	}
 }
 
 // all returns the sessions in use.
@@ -199,7 +215,7 @@ func (a *liveSessions) forget(s session.Session) *live {
 
 // hold makes a session live in memory, once.
 func (g *Gateway) hold(s session.Session) *live {
-	l, isNew := g.sessions.add(s, g.tierOfAgent(s.Agent))
+	l, isNew := g.sessions.add(s, g.tierOfAgent)
 	if isNew {
 		g.feed.Publish(changes.Session, s.ID)
 	}
@@ -271,7 +287,7 @@ func (g *Gateway) mayUseOwn(agent string) error {
 
 // sideBySide tells whether the declaration of an agent allows its own session beside those that it is given.
 func (g *Gateway) sideBySide(agent string) bool {
-	d, ok := g.o.Agents.Get(agent)
+	d, ok := g.Agents().Get(agent)
 	return ok && d.SessionsSideBySide
 }
 
@@ -303,7 +319,7 @@ func (g *Gateway) ownSession(ctx context.Context, p identity.Principal) (*live, 
 			return nil, err
 		}
 		s = session.New(p.ID, session.Phase(d.StartPhase), p.String(), g.now())
-		s.Own, s.Budget = true, g.tierOf(d).Budget
+		s.Own, s.Budget = true, g.settings.Load().tierOf(d).Budget
 		s = s.Raise(last.Labels...)
 		s.Follows = last.ID
 		given, err := g.given(ctx, last.ID)
@@ -350,10 +366,14 @@ func (g *Gateway) given(ctx context.Context, last string) ([]evidence.Kept, erro
 
 // declared finds the agent's declaration; an agent without one does nothing.
 func (g *Gateway) declared(id string) (*agent.Declaration, error) {
-	d, ok := g.o.Agents.Get(id)
+	return g.settings.Load().declared(id)
+}
+
+func (s *settings) declared(id string) (*agent.Declaration, error) {
+	d, ok := s.Agents.Get(id)
 	if !ok {
 		return nil, fault.New(fault.AgentUndeclared, "The agent %q has no declaration.", short(id)).
-			Try("Add a file for it to the agents folder and restart.")
+			Try("Add a file for it to the agents folder, and reload the configuration (sallyport reload).")
 	}
 	return d, nil
 }
@@ -406,13 +426,13 @@ func (g *Gateway) OpenSession(ctx context.Context, p identity.Principal, r OpenR
 	var labels []flow.Held
 	for _, word := range r.Labels {
 		l, err := flow.ParseLabel(word)
-		if err != nil || !g.rules.KnownLabel(l) {
+		if err != nil || !g.settings.Load().rules.KnownLabel(l) {
 			return s, "", fault.New(fault.RequestMalformed, "unknown label %q", short(word)).At("labels").Try("Use one of flow.labels, or untrusted.")
 		}
 		labels = append(labels, flow.Held{Label: l})
 	}
 	s = session.New(r.Agent, session.Phase(d.StartPhase), p.String(), g.now())
-	s.UserRequest, s.Requester, s.Budget = r.UserRequest, r.Requester, g.tierOf(d).Budget
+	s.UserRequest, s.Requester, s.Budget = r.UserRequest, r.Requester, g.settings.Load().tierOf(d).Budget
 	switch p.Kind {
 	case identity.Host, identity.Person:
 	case identity.Agent:
@@ -655,7 +675,7 @@ func (g *Gateway) DecidePlan(ctx context.Context, id, digest string, approve boo
 		if err != nil {
 			return s, err
 		}
-		voter, _ := g.o.Voter(person)
+		voter, _ := g.settings.Load().Voter(person)
 		// Whether they may decide on plans is for the HTTP API and the console to check. Its HIGH and CRITICAL calls are asked about one by one.
 		voter.Person, voter.Roles = person, []identity.Role{identity.Approver}
 		plan := approval.Approval{Requester: s.Requester, OpenedBy: s.OpenedBy, Agent: s.Agent, Risk: "HIGH"}

@@ -35,14 +35,14 @@ func Tiers() map[string]Tier {
 
 // tierOf is the tier of an agent with nothing left to default. A tier that nobody configured is the restricted one: an operator who
 // mistyped a word has not granted more.
-func (g *Gateway) tierOf(d *agent.Declaration) Tier {
-	t, ok := g.o.Tiers[cmp.Or(d.TrustTier, TierStandard)]
+func (s *settings) tierOf(d *agent.Declaration) Tier {
+	t, ok := s.Tiers[cmp.Or(d.TrustTier, TierStandard)]
 	if !ok {
 		t = Tiers()[TierRestricted]
 	}
-	t.CommRequestsPerMinute = cmp.Or(t.CommRequestsPerMinute, g.o.Limits.CommRequestsPerMinute)
-	t.CallsPerMinute = cmp.Or(t.CallsPerMinute, g.o.Limits.CallsPerMinute)
-	t.Budget = cmp.Or(t.Budget, g.o.Limits.Budget)
+	t.CommRequestsPerMinute = cmp.Or(t.CommRequestsPerMinute, s.Limits.CommRequestsPerMinute)
+	t.CallsPerMinute = cmp.Or(t.CallsPerMinute, s.Limits.CallsPerMinute)
+	t.Budget = cmp.Or(t.Budget, s.Limits.Budget)
 	if t.AskFrom == "" || t.AskFrom.Rank() > policy.High.Rank() { // HIGH is people's to decide, whatever a tier says (HI-2)
 		t.AskFrom = policy.High
 	}
@@ -50,14 +50,15 @@ func (g *Gateway) tierOf(d *agent.Declaration) Tier {
 }
 
 // plansWait tells whether a person decides on every plan of an agent: its tier demands it, or its declaration does.
-func (g *Gateway) plansWait(d *agent.Declaration) bool {
-	return d.PlanApproval == agent.PlansByPerson || g.tierOf(d).PlansWait
+func (s *settings) plansWait(d *agent.Declaration) bool {
+	return d.PlanApproval == agent.PlansByPerson || s.tierOf(d).PlansWait
 }
 
 // tierOfAgent is the tier of an agent by its id; of one that is no longer declared the restricted one.
 func (g *Gateway) tierOfAgent(id string) Tier {
-	if d, ok := g.o.Agents.Get(id); ok {
-		return g.tierOf(d)
+	set := g.settings.Load()
+	if d, ok := set.Agents.Get(id); ok {
+		return set.tierOf(d)
 	}
-	return g.tierOf(&agent.Declaration{TrustTier: TierRestricted})
+	return set.tierOf(&agent.Declaration{TrustTier: TierRestricted})
 }

@@ -36,7 +36,7 @@ const fromLoopback = "127.0.0.1:7575"
 func faces(t *testing.T, log *slog.Logger) []face {
 	w := newWorld(t)
 	api := httpapi.New(w.g, w.store, httpapi.Options{
-		Log: log, Agents: agent.NewSet(), Public: "https://gate.example", Upstreams: func() []console.ServerStatus { return nil },
+		Log: log, Agents: func() agent.Set { return agent.NewSet() }, People: nobody, Public: "https://gate.example", Upstreams: func() []console.ServerStatus { return nil },
 	})
 	mcp := mcpapi.New(w.g, mcpapi.Options{Log: log, Version: "test", Authenticate: w.g.Standing().Authenticate, Subscribe: w.g.Catalogue().Subscribe})
 	t.Cleanup(func() { mcp.Close(); api.Close() })

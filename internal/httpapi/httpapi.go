@@ -66,9 +66,9 @@ type Store interface {
 type Options struct {
 	Log     *slog.Logger // nil: no log
 	Version string
-	Agents  agent.Set
-	// People are the persons of the configuration with their roles. A token opens no more than its person's roles of today.
-	People    map[string][]identity.Role
+	Agents  func() agent.Set // those that are declared now
+	// People returns the persons of the configuration with their roles. A token opens no more than its person's roles of today.
+	People    func() map[string][]identity.Role
 	Upstreams func() []console.ServerStatus
 	// Deliveries returns the state of each channel of messages to people; nil: none are sent.
 	Deliveries func(ctx context.Context) ([]console.Deliveries, error)
@@ -78,9 +78,12 @@ type Options struct {
 	Anchor func(ctx context.Context) anchor.Status
 	Clock  func() time.Time // nil: time.Now
 	Public string           // the address that people reach the console at, as "https://sallyport.example", or ""
-	// Changes are what starts found changed lately, in configuration and declarations.
-	Changes []console.Change
-	OIDC    *console.OIDC // nil: people sign in with tokens and links alone
+	// Changes returns what starts and reloads changed lately, in configuration and declarations, the newest first; nil: nothing is known.
+	Changes func() []console.Change
+	// Configuration says what is in force, and Reload reads it again, for by.
+	Configuration func() console.Configuration
+	Reload        func(ctx context.Context, by string) (console.Reloaded, error)
+	OIDC          *console.OIDC // nil: people sign in with tokens and links alone
 }
 
 // API holds both sides. Make it with New.
@@ -120,7 +123,7 @@ func New(g *gateway.Gateway, s Store, o Options) *API {
 		a.clock = time.Now
 	}
 	a.console = console.New(console.Options{
-		Version: o.Version, Log: a.log, Clock: a.clock, Gateway: g, Refused: g.Refused, Changes: o.Changes, Store: s, Agents: o.Agents, Upstreams: o.Upstreams, Deliveries: o.Deliveries, Anchor: o.Anchor, Source: o.Source, Public: o.Public, Closing: a.closing,
+		Version: o.Version, Log: a.log, Clock: a.clock, Gateway: g, Refused: g.Refused, Changes: o.Changes, Configuration: o.Configuration, Reload: o.Reload, Store: s, Agents: o.Agents, Upstreams: o.Upstreams, Deliveries: o.Deliveries, Anchor: o.Anchor, Source: o.Source, Public: o.Public, Closing: a.closing,
 		Authenticate: func(secret string) (identity.Principal, error) { return a.person(a.g.Standing().Authenticate(secret)) },
 		OIDC:         o.OIDC, Person: a.configured,
 	})
@@ -228,7 +231,7 @@ func (a *API) SignInLink(secret string) (url string, expires time.Time, err erro
 
 // configured is the person with the id, with the roles that the configuration gives them.
 func (a *API) configured(id string) (identity.Principal, error) {
-	roles, ok := a.o.People[id]
+	roles, ok := a.o.People()[id]
 	if !ok {
 		return identity.Principal{}, fault.New(fault.CredentialMissing, "Nobody of the configuration has the id %.80q.", id)
 	}
@@ -243,7 +246,7 @@ func (a *API) person(p identity.Principal, err error) (identity.Principal, error
 	if p.Kind != identity.Person {
 		return p, wrongSide(p, true)
 	}
-	if configured, ok := a.o.People[p.ID]; ok && !slices.Contains(configured, identity.Admin) {
+	if configured, ok := a.o.People()[p.ID]; ok && !slices.Contains(configured, identity.Admin) {
 		had := p.Roles
 		if slices.Contains(had, identity.Admin) {
 			had = identity.Roles

@@ -229,7 +229,12 @@ type world struct {
 	clock        *clock
 	agent, admin *httptest.Server
 	servers      []console.ServerStatus
+	reloads      []string // by whom
+	reloadFails  error
 }
+
+// nobody is the people of a configuration that names none.
+func nobody() map[string][]identity.Role { return nil }
 
 func newWorld(t testing.TB, tweak ...func(*gateway.Options)) *world {
 	t.Helper()
@@ -256,8 +261,17 @@ func newWorld(t testing.TB, tweak ...func(*gateway.Options)) *world {
 	}
 	w.servers = []console.ServerStatus{{ID: "mail", State: "up", Protocol: "2025-11-25", Name: "Mail", Version: "1", Instructions: "i", LastError: "e", Restarts: 1, Definitions: 1, Since: time.Now()}}
 	w.api = httpapi.New(w.g, w.store, httpapi.Options{
-		Version: "test", Agents: o.Agents, Clock: w.clock.now,
-		People:    map[string][]identity.Role{"bob": {identity.Viewer, identity.Operator}, "alice": {identity.Admin}},
+		Version: "test", Agents: w.g.Agents, Clock: w.clock.now,
+		People: func() map[string][]identity.Role {
+			return map[string][]identity.Role{"bob": {identity.Viewer, identity.Operator}, "alice": {identity.Admin}}
+		},
+		Configuration: func() console.Configuration {
+			return console.Configuration{File: "sallyport.yaml", LoadedBy: "gateway:start"}
+		},
+		Reload: func(_ context.Context, by string) (console.Reloaded, error) {
+			w.reloads = append(w.reloads, by)
+			return console.Reloaded{Changes: []console.ChangedField{}}, w.reloadFails
+		},
 		Upstreams: func() []console.ServerStatus { return w.servers },
 		Source:    func(ctx context.Context) (audit.Source, error) { return db.Source(ctx) },
 	})
@@ -405,6 +419,8 @@ var endpoints = []endpoint{
 	{"POST", "/v1/tools/{operation}/accept", `{"definition_hash":"x"}`, "operator"},
 	{"GET", "/v1/servers", "", "viewer approver operator auditor"},
 	{"GET", "/v1/anchor", "", "viewer approver operator auditor"},
+	{"GET", "/v1/configuration", "", "viewer approver operator auditor"},
+	{"POST", "/v1/reload", "", "admin"},
 	{"GET", "/v1/tokens", "", "admin"},
 	{"POST", "/v1/tokens", `{"kind":"host","id":"laptop"}`, "admin"},
 	{"DELETE", "/v1/tokens/{id}", "", "admin"},
@@ -898,7 +914,7 @@ func FuzzBody(f *testing.F) {
 func TestPublicHost(t *testing.T) {
 	w := newWorld(t)
 	api := httpapi.New(w.g, w.store, httpapi.Options{
-		Agents: agent.NewSet(), Public: "https://gate.example", Upstreams: func() []console.ServerStatus { return nil },
+		Agents: func() agent.Set { return agent.NewSet() }, People: nobody, Public: "https://gate.example", Upstreams: func() []console.ServerStatus { return nil },
 	})
 	t.Cleanup(api.Close)
 	people, agents := httptest.NewServer(api.Admin()), httptest.NewServer(api.Agent())

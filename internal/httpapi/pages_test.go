@@ -168,6 +168,7 @@ var pages = []struct{ pattern, needs string }{
 	{"POST /logout/everywhere", "any"},
 	{"POST /kill", "operator"},
 	{"POST /unkill", "operator"},
+	{"POST /reload", "admin"},
 	{"GET /approvals", "viewer approver operator auditor"},
 	{"GET /approvals/count", "viewer approver operator auditor"},
 	{"GET /approvals/plans", "viewer approver operator auditor"},

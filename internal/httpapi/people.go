@@ -267,7 +267,7 @@ func (a *API) quarantine(ctx context.Context, agent string, body AsideBody, by s
 
 // agentByID is one agent with its declaration.
 func (a *API) agentByID(id string) (Agent, error) {
-	d, ok := a.o.Agents.Get(id)
+	d, ok := a.o.Agents().Get(id)
 	if !ok {
 		return Agent{}, a.g.Standing().Declared(id)
 	}
@@ -289,7 +289,7 @@ func (a *API) catalogueRoutes(s *side) {
 	handle(s, route{method: http.MethodGet, path: "/v1/agents", roles: readers, summary: "The declared agents"},
 		func(context.Context, identity.Principal, *none) (AgentList, error) {
 			list, kill, aside := AgentList{Agents: []Agent{}}, a.g.Standing().KillStatus(), a.g.Standing().Quarantines()
-			for _, d := range a.o.Agents.All() {
+			for _, d := range a.o.Agents().All() {
 				list.Agents = append(list.Agents, a.agentOf(d, kill, aside))
 			}
 			return list, nil
@@ -315,7 +315,7 @@ func (a *API) catalogueRoutes(s *side) {
 				if err := act.do(ctx, in.ID, in.Body, p.String()); err != nil {
 					return Agent{}, err
 				}
-				if _, declared := a.o.Agents.Get(in.ID); !declared {
+				if _, declared := a.o.Agents().Get(in.ID); !declared {
 					return a.undeclared(in.ID), nil
 				}
 				return a.agentByID(in.ID)
@@ -362,8 +362,16 @@ func (a *API) catalogueRoutes(s *side) {
 		})
 }
 
-// aroundRoutes are about what stands around the gateway: the servers behind it, and the anchor of its log.
+// aroundRoutes are about what stands around the gateway: its configuration, the servers behind it, and the anchor of its log.
 func (a *API) aroundRoutes(s *side) {
+	handle(s, route{method: http.MethodGet, path: "/v1/configuration", roles: readers, summary: "Since when the configuration is in force, and whether its files say something else"},
+		func(context.Context, identity.Principal, *none) (console.Configuration, error) {
+			return a.o.Configuration(), nil
+		})
+	handle(s, route{method: http.MethodPost, path: "/v1/reload", roles: admin, summary: "Read the configuration again and put it in force as a whole, or not at all"},
+		func(ctx context.Context, p identity.Principal, _ *none) (console.Reloaded, error) {
+			return a.o.Reload(ctx, p.String())
+		})
 	handle(s, route{method: http.MethodGet, path: "/v1/anchor", roles: readers, summary: "How the log stands to its anchor outside the data directory"},
 		func(ctx context.Context, _ identity.Principal, _ *none) (anchor.Status, error) {
 			if a.o.Anchor == nil {
@@ -430,7 +438,7 @@ func (a *API) tokenRoutes(s *side) {
 		})
 	handle(s, route{method: http.MethodPost, path: "/v1/tokens", roles: admin, status: http.StatusCreated, summary: "Make a token; its secret is shown this once"},
 		func(ctx context.Context, p identity.Principal, in *struct{ Body TokenBody }) (CreatedToken, error) {
-			rules := standing.TokenRules{Agents: a.o.Agents, People: a.o.People}
+			rules := standing.TokenRules{Agents: a.o.Agents(), People: a.o.People()}
 			subject, err := rules.Subject(standing.WantedToken{Kind: in.Body.Kind, ID: in.Body.ID, Roles: in.Body.Roles, Expires: in.Body.Expires}, a.clock())
 			if err != nil {
 				return CreatedToken{}, err

@@ -8,19 +8,28 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"sallyport.example/internal/console"
 	"sallyport.example/internal/declare"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/identity"
 	"sallyport.example/internal/web"
 )
 
-// fail makes a problem of a handler's error. The problem of a declaration lists each field that is wrong.
+// fail makes a problem of a handler's error. The problem of a declaration, or of a configuration, lists each field that is wrong.
 func (s *side) fail(ctx context.Context, err error) *web.Problem {
 	p := s.web.Problem(ctx, err)
 	var declared *declare.Invalid
 	if errors.As(err, &declared) {
 		for _, f := range declared.Problems {
 			p.Errors = append(p.Errors, web.FieldError(f))
+		}
+	}
+	var reload *console.ReloadRefused
+	if errors.As(err, &reload) {
+		for _, f := range reload.Problems {
+			field := f.Field
+			f.Field = ""
+			p.Errors = append(p.Errors, web.FieldError{Field: field, Problem: f.String()})
 		}
 	}
 	return p

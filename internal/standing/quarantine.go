@@ -102,11 +102,11 @@ func (s *Standing) Restore(ctx context.Context, agent, reason, by string) error 
 
 // Declared refuses an agent that nobody declared, with the ids that may have been meant.
 func (s *Standing) Declared(agent string) error {
-	if _, ok := s.o.Agents.Get(agent); ok {
+	if _, ok := s.o.Agents().Get(agent); ok {
 		return nil
 	}
 	var ids []string
-	for _, d := range s.o.Agents.All() {
+	for _, d := range s.o.Agents().All() {
 		ids = append(ids, d.AgentID)
 	}
 	err := fault.New(fault.NotFound, "No agent %.80q is declared.", agent).At("id")

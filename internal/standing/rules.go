@@ -42,7 +42,7 @@ func (r TokenRules) Subject(w WantedToken, now time.Time) (identity.Principal, e
 	case identity.Host:
 	case identity.Agent:
 		if _, ok := r.Agents.Get(w.ID); !ok {
-			return p, fault.New(fault.AgentUndeclared, "No agent %q is declared.", w.ID).At("id").Try("Add a file for it to the agents folder and restart.")
+			return p, fault.New(fault.AgentUndeclared, "No agent %q is declared.", w.ID).At("id").Try("Add a file for it to the agents folder, and reload the configuration (sallyport reload).")
 		}
 	case identity.Person:
 		var err error
@@ -68,7 +68,7 @@ func (r TokenRules) roles(person string, wanted []string) ([]identity.Role, erro
 		}
 		if known && !slices.Contains(configured, role) && !slices.Contains(configured, identity.Admin) {
 			return nil, fault.New(fault.PermissionDenied, "The configuration does not give %s the role %s.", person, role).At("roles").
-				Try("Add it under people in sallyport.yaml, and restart.")
+				Try("Add it under people in sallyport.yaml, and reload it (sallyport reload).")
 		}
 		if !slices.Contains(roles, role) {
 			roles = append(roles, role)

@@ -45,7 +45,7 @@ type TokenStore interface {
 // Options are the options of New. Every field is needed.
 type Options struct {
 	Store  Store
-	Agents agent.Set
+	Agents func() agent.Set // those that are declared now
 	Now    func() time.Time // the time on record, in UTC, which no change of the wall clock sets back
 	Log    *slog.Logger
 	// SwitchChanged is called after the switch of an agent, or with "" that of all, was pulled or taken back; AgentChanged after an agent was

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"sallyport.example/internal/agent"
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway/gatewaytest"
@@ -65,8 +66,9 @@ func newWorld(t *testing.T) *world {
 // start begins with what the store holds, as after a restart.
 func (w *world) start() *standing.Standing {
 	w.t.Helper()
+	worker := declared(w.t, "worker")
 	s, err := standing.New(w.t.Context(), standing.Options{
-		Store: w.store, Agents: declared(w.t, "worker"), Now: func() time.Time { return time.Now().UTC() },
+		Store: w.store, Agents: func() agent.Set { return worker }, Now: func() time.Time { return time.Now().UTC() },
 		Log: slog.New(slog.DiscardHandler), SwitchChanged: func(string) {}, AgentChanged: func(string) {},
 	})
 	if err != nil {
@@ -115,8 +117,9 @@ func TestFailedRevocationIsTriedAgain(t *testing.T) {
 func TestTokensExpireByTheTimeOnRecord(t *testing.T) {
 	w := newWorld(t)
 	ahead := time.Now().Add(30 * 24 * time.Hour)
+	worker := declared(t, "worker")
 	s, err := standing.New(t.Context(), standing.Options{
-		Store: w.store, Agents: declared(t, "worker"), Now: func() time.Time { return ahead },
+		Store: w.store, Agents: func() agent.Set { return worker }, Now: func() time.Time { return ahead },
 		Log: slog.New(slog.DiscardHandler), SwitchChanged: func(string) {}, AgentChanged: func(string) {},
 	})
 	if err != nil {

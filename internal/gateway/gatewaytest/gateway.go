@@ -45,9 +45,12 @@ func Options(t testing.TB, declarations ...string) gateway.Options {
 		t.Fatal(err)
 	}
 	return gateway.Options{
-		Agents: agent.NewSet(agents...), Policies: policies, Detector: detector, Issuer: issuer, Tiers: gateway.Tiers(),
-		Labels: []flow.Label{"internal", "pii", "secret"}, Unlisted: catalogue.Unlisted, Mode: gateway.Enforce,
-		Limits: gateway.Limits{CallsPerMinute: 10_000, CommRequestsPerMinute: 1000, Budget: 300 * time.Second, ApprovalExpires: time.Minute, MediumDelay: 20 * time.Millisecond},
+		Settings: gateway.Settings{
+			Agents: agent.NewSet(agents...), Policies: policies, Tiers: gateway.Tiers(),
+			Labels: []flow.Label{"internal", "pii", "secret"}, Unlisted: catalogue.Unlisted, Mode: gateway.Enforce,
+			Limits: gateway.Limits{CallsPerMinute: 10_000, CommRequestsPerMinute: 1000, Budget: 300 * time.Second, ApprovalExpires: time.Minute, MediumDelay: 20 * time.Millisecond},
+		},
+		Detector: detector, Issuer: issuer,
 		Schema: func(json.RawMessage) (func([]byte) error, error) { return func([]byte) error { return nil }, nil },
 	}
 }

@@ -1,0 +1,66 @@
+package daemon
+
+import (
+	"strings"
+	"time"
+
+	"sallyport.example/internal/agent"
+	"sallyport.example/internal/catalogue"
+	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/policy"
+)
+
+// settings are what the gateway judges by: of the start, and of every reload.
+func (c *Config) settings(builtin []catalogue.Command, agents agent.Set, policies *policy.Set) (s gateway.Settings, err error) {
+	labels, err := c.labels()
+	if err != nil {
+		return s, err
+	}
+	risk, err := c.Approvals.rules()
+	if err != nil {
+		return s, err
+	}
+	unlisted := catalogue.Unlisted
+	if c.Unlisted == "ask" || c.Unlisted == "ask_once" {
+		unlisted = catalogue.Active
+	}
+	return gateway.Settings{
+		Agents: agents, Policies: policies, Classify: c.Classifier(builtin), Labels: labels, Unlisted: unlisted, AskOnce: c.Unlisted == "ask_once", Mode: gateway.Mode(c.Mode),
+		Limits: gateway.Limits{
+			CallsPerMinute: c.Limits.CallsPerMinute, CommRequestsPerMinute: c.Limits.CommRequestsPerMinute,
+			Budget: time.Duration(c.Limits.ExecutionBudget), ApprovalExpires: time.Duration(c.Approvals.Expires),
+			MediumDelay: time.Duration(c.Approvals.MediumDelay), DrillEvery: c.Approvals.DrillEvery, AsksPerMinute: asksPerMinute,
+		},
+		Risk: risk, Voter: c.voter, Identities: c.IdentitiesOf, FreeLevel1: c.Flow.FreeLevel1, Tiers: c.tiers(),
+	}, nil
+}
+
+// reloads tells whether a reload can put another value of a field in force, by the field's name in the record. What opens files, starts processes,
+// listens or is confined by the field needs a restart.
+func reloads(field string) bool {
+	if field == "approvals.hold" {
+		return false
+	}
+	for _, section := range []string{
+		"mode", "people", "operations", "unlisted_operations", "flow", "trust_tiers", "approvals", "models",
+		"limits.calls_per_minute", "limits.comm_requests_per_minute", "limits.execution_budget",
+		projectFolder, policyFiles,
+	} {
+		if field == section || strings.HasPrefix(field, section+".") {
+			return true
+		}
+	}
+	server, ok := strings.CutPrefix(field, "upstreams.")
+	if !ok {
+		return false
+	}
+	_, of, _ := strings.Cut(server, ".")
+	return of == "labels" || of == "first_sight" || strings.HasPrefix(of, labelsOf)
+}
+
+// The names in the record of what decides and is in no field of the file.
+const (
+	projectFolder = "flow.project (the folder)"
+	policyFiles   = "policies (the files)"
+	labelsOf      = "labels of "
+)
