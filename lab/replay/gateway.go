@@ -16,6 +16,7 @@ import (
 	"sallyport.example/internal/effect"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/judge"
+	"sallyport.example/internal/policy"
 	"sallyport.example/internal/session"
 	"sallyport.example/internal/store"
 	"sallyport.example/internal/threat"
@@ -31,6 +32,10 @@ type Config struct {
 	Labels     []string                     // flow.labels
 	Own        func(person string) []string // a person's own addresses and accounts; nil: nobody has any
 	FreeLevel1 bool
+
+	// What Tape.Count needs besides; Session looks at neither.
+	Unlisted string // what happens to operations that no entry names: deny, ask or ask_once
+	Risk     policy.Rules
 }
 
 // Past is a session of the gateway's own, judged anew.
@@ -80,12 +85,30 @@ type Now struct {
 // would be refused now brings no result; one that did not run then has none to bring. Whether the log is as it was written is for
 // audit.Verify to say.
 func Session(ctx context.Context, log *store.Reader, c Config, id string) (Past, error) {
-	s, err := log.Session(ctx, id)
+	p, err := replayed(ctx, log, c, id, false)
 	if err != nil {
 		return Past{}, err
 	}
+	return p.report(), nil
+}
+
+// source is where the record of a session comes from: a data directory, or what was read of it before.
+type source interface {
+	Session(ctx context.Context, id string) (session.Session, error)
+	Archived(f audit.Filter) *audit.Archived
+	Entries(ctx context.Context, f audit.Filter) ([]audit.Entry, int64, error)
+	Approval(ctx context.Context, id string) (approval.Approval, error)
+	Payload(ctx context.Context, key string) ([]byte, error)
+}
+
+// replayed judges a session anew; also by what else a label decides about, if counts is set.
+func replayed(ctx context.Context, log source, c Config, id string, counts bool) (*player, error) {
+	s, err := log.Session(ctx, id)
+	if err != nil {
+		return nil, err
+	}
 	p := &player{
-		log: log, config: c, plan: s.Plan, tools: map[string]tool{},
+		log: log, config: c, plan: s.Plan, counts: counts, covered: map[string]bool{}, tools: map[string]tool{},
 		state: state{rules: judge.Rules{FreeLevel1: c.FreeLevel1}, words: provenance.ParseRequest(s.UserRequest), evidence: &provenance.Evidence{}},
 		calls: map[string]*pastCall{}, asked: map[string]string{}, ran: map[string]bool{}, unlabelled: map[string]bool{},
 		past: Past{Session: s.ID, Agent: s.Agent, Requester: s.Requester, Notes: []string{}},
@@ -101,7 +124,7 @@ func Session(ctx context.Context, log *store.Reader, c Config, id string) (Past,
 	}
 	entries, err := p.entries(ctx, id, maxEntries)
 	if err != nil {
-		return Past{}, err
+		return nil, err
 	}
 	for _, e := range entries {
 		if e.Kind == audit.Intent {
@@ -110,19 +133,21 @@ func Session(ctx context.Context, log *store.Reader, c Config, id string) (Past,
 	}
 	for i := range entries {
 		if err := p.entry(ctx, &entries[i]); err != nil {
-			return Past{}, err
+			return nil, err
 		}
 	}
-	return p.report(), nil
+	return p, nil
 }
 
 // player is a session of the log as it would be under another configuration.
 type player struct {
 	state
-	log    *store.Reader
-	config Config
-	plan   *session.Plan   // sealed from the time at which it was approved
-	tools  map[string]tool // by operation
+	log     source
+	config  Config
+	counts  bool            // also the stages that other rules of a label decide in are asked
+	covered map[string]bool // operations that a person's yes covers for the session (unlisted_operations: ask_once)
+	plan    *session.Plan   // sealed from the time at which it was approved
+	tools   map[string]tool // by operation
 
 	calls      map[string]*pastCall
 	order      []*pastCall
@@ -267,6 +292,7 @@ func (p *player) intent(c *pastCall, e *audit.Entry, d detail) {
 		return
 	}
 	c.done = true
+	p.covered[c.Operation] = p.covered[c.Operation] || c.Now.Decision == provenance.Ask
 	t := p.tool(c.Operation)
 	if c.Now.Decision == provenance.Ask {
 		p.evidence.Add(provenance.Approve(c.Operation, c.CallID, t.profile, c.args, c.Now.Evidence, p.held))
@@ -315,6 +341,9 @@ func (p *player) ruling(c *pastCall) *Now {
 		write.Level, t.profile = 2, &write
 	}
 	r := p.rule(t, c.args, c.method == "call") // of resources and prompts labels alone decide
+	if p.counts {
+		r = p.beyondFlow(t, c, r)
+	}
 	if r.Evidence == nil {
 		r.Evidence = []provenance.Finding{}
 	}

@@ -26,14 +26,7 @@ type state struct {
 // rule asks the stages of a replay (judge.Replay) about a call: the verdict is theirs. Where the call is traced the ruling says where its
 // arguments came from; elsewhere labels alone decide.
 func (s *state) rule(t tool, args []byte, traced bool) provenance.Ruling {
-	f := judge.Facts{
-		Rules:     &s.rules,
-		Caller:    judge.Caller{Own: s.own},
-		Session:   judge.Session{Labels: s.held, Request: s.words, Sealed: s.sealed},
-		Operation: judge.Operation{ID: t.op.ID, Name: t.op.Name, Level: t.profile.Level, Flow: t.op, Profile: t.profile, Traced: traced},
-		Arguments: judge.Arguments{Canonical: args},
-		Evidence:  judge.Evidence{Loaded: true},
-	}
+	f := s.facts(t, args, traced)
 	r := provenance.Ruling{Verdict: provenance.Permit, Because: []flow.Held{}}
 	if traced {
 		f.Evidence.Ruling, f.Evidence.Unasked, _ = judge.Trace(&f, s.evidence)
@@ -44,6 +37,18 @@ func (s *state) rule(t tool, args []byte, traced bool) provenance.Ruling {
 		r = provenance.Ruling{Verdict: decided, Reason: v.Reason, Because: held(v.Because)}
 	}
 	return r
+}
+
+// facts are what the stages are told of a call.
+func (s *state) facts(t tool, args []byte, traced bool) judge.Facts {
+	return judge.Facts{
+		Rules:     &s.rules,
+		Caller:    judge.Caller{Own: s.own},
+		Session:   judge.Session{Labels: s.held, Request: s.words, Sealed: s.sealed},
+		Operation: judge.Operation{ID: t.op.ID, Name: t.op.Name, Level: t.profile.Level, Flow: t.op, Profile: t.profile, Traced: traced},
+		Arguments: judge.Arguments{Canonical: args},
+		Evidence:  judge.Evidence{Loaded: true},
+	}
 }
 
 // held are the labels that a verdict names.

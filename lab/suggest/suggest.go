@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"unicode"
 
@@ -248,7 +247,7 @@ func (p *Proposal) gives(kinds map[string][]string) {
 	for _, kind := range of {
 		noun := kind[strings.LastIndexByte(kind, '_')+1:]
 		if naming.Has(words, noun, noun+"s", noun+"es", strings.TrimSuffix(noun, "y")+"ies") {
-			p.comments = append(slices.Clone(p.comments), fmt.Sprintf("id_kind: %s  # if the ids in its results are those that other tools of the server take: without it they confirm none", comment(key(kind))))
+			p.comments = append(slices.Clone(p.comments), fmt.Sprintf("id_kind: %s  # if the ids in its results are those that other tools of the server take: without it they confirm none", comment(naming.Key(kind))))
 			return
 		}
 	}
@@ -266,7 +265,7 @@ func (p *Proposal) write(line func(indent int, format string, args ...any)) {
 	if p.Cut {
 		line(2, "# Its schema is larger or deeper than is read here, or can't be read: every other argument has to be confirmed.")
 	}
-	line(2, "%s:", key(p.Operation))
+	line(2, "%s:", naming.Key(p.Operation))
 	switch p.Sensitivity {
 	case flow.Both:
 		line(4, "sensitivity: both  # internal_source if nothing outside sees what it is asked, external if everything it reads is public")
@@ -282,7 +281,7 @@ func (p *Proposal) write(line func(indent int, format string, args ...any)) {
 		line(4, "egress_url: true")
 	}
 	if p.IDKind != "" {
-		line(4, "id_kind: %s  # the tools that such ids come from need the same word", key(p.IDKind))
+		line(4, "id_kind: %s  # the tools that such ids come from need the same word", naming.Key(p.IDKind))
 	}
 	for _, c := range p.comments {
 		line(4, "# %s", c)
@@ -290,7 +289,7 @@ func (p *Proposal) write(line func(indent int, format string, args ...any)) {
 	if len(p.Args) > 0 {
 		line(4, "args:")
 		for _, arg := range sorted(p.Args) {
-			line(6, "%s: %s  # %s", key(arg), p.Args[arg], p.reasons[arg])
+			line(6, "%s: %s  # %s", naming.Key(arg), p.Args[arg], p.reasons[arg])
 		}
 	}
 	at := 4
@@ -310,19 +309,6 @@ func sorted(m map[string]provenance.Role) []string {
 	slices.Sort(all)
 	return all
 }
-
-// key is a name as YAML reads it back: as it is where it can be nothing else, else in quotes and ASCII.
-func key(s string) string {
-	if plainKey.MatchString(s) && !slices.Contains(yamlWords, strings.ToLower(s)) {
-		return s
-	}
-	return strconv.QuoteToASCII(s)
-}
-
-var (
-	plainKey  = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.-]{0,127}$`)
-	yamlWords = []string{"y", "n", "yes", "no", "on", "off", "true", "false", "null"}
-)
 
 // comment is foreign text that ends with its line and shows as it is.
 func comment(s string) string { return display.Line(s, maxComment) }
