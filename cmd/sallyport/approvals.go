@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -291,8 +292,13 @@ func moment(name, s string, of func(d time.Duration) time.Time) (time.Time, erro
 		return at, nil
 	}
 	d, err := time.ParseDuration(s)
+	if days, is := strings.CutSuffix(s, "d"); is && err != nil {
+		var n uint64
+		n, err = strconv.ParseUint(days, 10, 16)
+		d = time.Duration(n) * 24 * time.Hour
+	}
 	if err != nil || d <= 0 {
-		return time.Time{}, usagef("%s is a time such as 2026-11-20T15:00:00Z, or how far from now, such as 10m or 2h, not %q", name, s)
+		return time.Time{}, usagef("%s is a time such as 2026-11-20T15:00:00Z, or how far from now, such as 10m, 2h or 7d, not %q", name, s)
 	}
 	return of(d), nil
 }

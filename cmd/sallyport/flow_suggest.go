@@ -17,14 +17,31 @@ import (
 )
 
 func (c *cli) flowSuggest() *cobra.Command {
-	return c.command(about{
-		use: "suggest [SERVER…]", short: "Propose labels for what servers offer, for you to read and paste",
-		long: `It prints entries for "operations:" in sallyport.yaml, made of the tools' names, schemas and descriptions as a gateway has accepted them, with
+	var recorded fromLog
+	var cmd *cobra.Command
+	cmd = c.command(about{
+		use: "suggest [SERVER…]", short: "Propose labels: from recorded work to confirm, or for all that servers offer to paste",
+		long: `With --from-log it goes by recorded work: it lists the tools that agents called and that have no label, a question for those of a server for which the same
+is proposed, and says how many questions people would have been asked with each answer and without. A key and Enter answers; nothing is written before
+you have seen all of it and said yes. Then the entries stand in the configuration, which is otherwise left as it is. --yes takes, without a
+question, only what the catalogue of labels knows, or what agents did well in sessions that had read nothing from strangers. What only the
+server says of its tools, as that they only read, always takes your key. With --output json it prints the list. mode: observe lets agents work
+for some days without these questions, and puts on record what would have been asked.
+
+Without --from-log it prints entries for "operations:" in sallyport.yaml, made of the tools' names, schemas and descriptions as a gateway has accepted them, with
 comments that say why. Nothing is applied. What a server says about itself never makes a tool trusted or a read: every tool is a write with untrusted
 results until you say otherwise, and an argument without a role has to be confirmed. Above each entry stands what you accept by pasting it.
-With --output json or yaml it prints the same as data, which is nothing to paste. It reads the data directory, whether a gateway runs on it or not; with ` + envURL + ` it asks that gateway.`,
-		example: "sallyport flow suggest\nsallyport flow suggest crm mail", args: cobra.ArbitraryArgs, prints: true,
+With --output json or yaml it prints the same as data, which is nothing to paste. Either reads the data directory, whether a gateway runs on it or not; with ` + envURL + ` the second asks that gateway.`,
+		example: "sallyport flow suggest --from-log\nsallyport flow suggest --from-log --from 1d -o json\nsallyport flow suggest crm mail", args: cobra.ArbitraryArgs, prints: true,
 	}, func(ctx context.Context, args []string) error {
+		if recorded.wanted {
+			return c.suggestFromLog(ctx, &recorded, args)
+		}
+		for _, flag := range []string{"from", "yes", "config"} {
+			if cmd.Flags().Changed(flag) {
+				return usagef("--%s belongs to --from-log", flag)
+			}
+		}
 		tools, unread, err := c.offered(ctx)
 		if err != nil {
 			return err
@@ -60,6 +77,13 @@ With --output json or yaml it prints the same as data, which is nothing to paste
 		}
 		return nil
 	})
+	f := cmd.Flags()
+	f.BoolVar(&recorded.wanted, "from-log", false, "propose labels from recorded work, to confirm one by one")
+	f.StringVar(&recorded.from, "from", "7d", "with --from-log: not older than, a time or how long ago")
+	f.BoolVar(&recorded.yes, "yes", false, "with --from-log: ask nothing, and take what the catalogue or clean work supports")
+	f.StringVar(&recorded.config, "config", "sallyport.yaml", "with --from-log: the configuration to add to")
+	must(cmd.MarkFlagFilename("config", "yaml", "yml"))
+	return cmd
 }
 
 // maxProposed bounds a line of a proposal. Texts of servers are cut before. A name longer than a configuration allows is refused.

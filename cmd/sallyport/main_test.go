@@ -59,6 +59,18 @@ func mcpserver() {
 		}
 		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "let go"}}}, nil, ctx.Err()
 	})
+	if os.Getenv("CUSTOMERS") != "" {
+		said := func(context.Context, *mcp.CallToolRequest, struct {
+			ID   string `json:"customer_id,omitempty"`
+			Text string `json:"text,omitempty"`
+		}) (*mcp.CallToolResult, any, error) {
+			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "done"}}}, nil, nil
+		}
+		mcp.AddTool(s, &mcp.Tool{Name: "get_customer", Annotations: &mcp.ToolAnnotations{ReadOnlyHint: true}}, said)
+		mcp.AddTool(s, &mcp.Tool{Name: "list_customers", Description: "Lists\x1b[2J them.", Annotations: &mcp.ToolAnnotations{ReadOnlyHint: true}}, said)
+		mcp.AddTool(s, &mcp.Tool{Name: "update_customer"}, said)
+		mcp.AddTool(s, &mcp.Tool{Name: "delete_customer"}, said)
+	}
 	if os.Getenv("FILES") != "" {
 		mcp.AddTool(s, &mcp.Tool{Name: "write", Description: "Writes a file."}, func(_ context.Context, _ *mcp.CallToolRequest, a struct {
 			Path    string `json:"path"`

@@ -22,6 +22,14 @@ type Additions struct {
 	Note       string                     // a comment beside the entries, one line
 }
 
+// Entries are the entries of operations, each on one line of YAML.
+func (a Additions) Entries() (lines []string) {
+	for _, operation := range slices.Sorted(maps.Keys(a.Operations)) {
+		lines = append(lines, naming.Key(operation)+": "+a.Operations[operation].Inline())
+	}
+	return lines
+}
+
 // With is the configuration with additions. It shares what it does not change.
 func (c *Config) With(a Additions) *Config {
 	d := *c
@@ -124,10 +132,7 @@ func (e *edit) operations(a Additions) {
 	if len(a.Operations) == 0 {
 		return
 	}
-	var members []string
-	for _, operation := range slices.Sorted(maps.Keys(a.Operations)) {
-		members = append(members, naming.Key(operation)+": "+a.Operations[operation].inline())
-	}
+	members := a.Entries()
 	key, value := member(e.root(), "operations")
 	switch {
 	case key == nil:
@@ -233,8 +238,8 @@ func (e *edit) offset(line, column int) int {
 	return at
 }
 
-// inline is an entry on one line, in the order of the configuration's own description.
-func (o OperationConfig) inline() string {
+// Inline is an entry that Additions can have on one line of YAML.
+func (o OperationConfig) Inline() string {
 	var all []string
 	add := func(key, value string) {
 		if value != "" {

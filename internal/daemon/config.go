@@ -207,6 +207,9 @@ type ApprovalsConfig struct {
 	Rates          map[string]float64 `yaml:"rates,omitempty" json:"rates,omitempty" jsonschema:"What one unit of another currency is in currency, as {EUR: 1.08}. An amount in a currency that is not here can't be read, and is CRITICAL."`
 }
 
+// RiskRules are the thresholds of the risk rules of a configuration that was read.
+func (c *Config) RiskRules() (policy.Rules, error) { return c.Approvals.rules() }
+
 // rules are the thresholds of the risk rules.
 func (c *ApprovalsConfig) rules() (policy.Rules, error) {
 	return policy.NewRules(c.HighAmount, c.CriticalAmount, c.Currency, c.Rates)

@@ -45,16 +45,17 @@ type Tape struct {
 	archived  *audit.Archived
 	approvals map[string]approval.Approval
 	payloads  map[string][]byte
-	size      int64
+	keeps     *int64 // how many bytes of bodies may still be kept
 }
 
-// Load reads the entries of a session, at most most of them.
-func Load(ctx context.Context, log *store.Reader, id string, most int) (*Tape, error) {
+// Load reads the entries of a session, at most most of them. Keeps is how many bytes of bodies that stand apart from the entries may be kept in memory;
+// tapes can share it.
+func Load(ctx context.Context, log *store.Reader, id string, most int, keeps *int64) (*Tape, error) {
 	s, err := log.Session(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	t := &Tape{log: log, session: s, archived: log.Archived(audit.Filter{From: s.OpenedAt}), approvals: map[string]approval.Approval{}, payloads: map[string][]byte{}}
+	t := &Tape{log: log, session: s, archived: log.Archived(audit.Filter{From: s.OpenedAt}), approvals: map[string]approval.Approval{}, payloads: map[string][]byte{}, keeps: keeps}
 	for f := (audit.Filter{Session: id, Limit: 1000}); ; {
 		page, next, err := log.Entries(ctx, f)
 		if err != nil {
@@ -76,9 +77,6 @@ func (t *Tape) Recorded() (entries []audit.Entry, whole bool) { return t.entries
 
 // Cut reports whether the session has entries that were not read.
 func (t *Tape) Cut() bool { return t.cut }
-
-// Bytes is how much was read of bodies that are kept apart from the entries.
-func (t *Tape) Bytes() int64 { return t.size }
 
 // Session returns the session.
 func (t *Tape) Session(context.Context, string) (session.Session, error) { return t.session, nil }
@@ -110,8 +108,8 @@ func (t *Tape) Payload(ctx context.Context, key string) ([]byte, error) {
 		return b, nil
 	}
 	b, err := t.log.Payload(ctx, key)
-	if err == nil {
-		t.payloads[key], t.size = b, t.size+int64(len(b))
+	if n := int64(len(b)); err == nil && *t.keeps >= n {
+		t.payloads[key], *t.keeps = b, *t.keeps-n
 	}
 	return b, err
 }
