@@ -65,6 +65,9 @@ func Added(file string, text []byte, dir string, a Additions) ([]byte, error) {
 	if e.err != nil {
 		return nil, fmt.Errorf("%s: %w", file, e.err)
 	}
+	if len(e.text) > maxConfig {
+		return nil, fmt.Errorf("%s would have more than %d bytes, which is all that is read", file, maxConfig)
+	}
 	after, err := ParseConfig(file, e.text, dir)
 	if err != nil {
 		return nil, fmt.Errorf("with the labels it would be no good configuration, so nothing was written: %w", err)
