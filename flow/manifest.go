@@ -2,7 +2,6 @@ package flow
 
 import (
 	"slices"
-	"strings"
 
 	"sallyport.example/internal/sentence"
 )
@@ -101,80 +100,4 @@ func OrderingHint(ops []Operation) string {
 		}
 	}
 	return hint
-}
-
-// SystemPrompt is the planning constraint for the agent's system prompt, worded as the requirement has it (FL-5). It names the affected tools and
-// those that are safe in any order and, if the session already holds labels, the tools that are blocked now. Long lists are cut, so its size is
-// bounded for any catalogue.
-func SystemPrompt(ops []Operation, held []Held) string {
-	of, sets := consequences(ops)
-	blocked := make([]bool, len(ops)) // by the labels of some tool
-	for _, set := range sets {
-		for _, i := range set {
-			blocked[i] = true
-		}
-	}
-	type group struct {
-		members []string
-		set     []int
-	}
-	var groups []group
-	var safe, now []string
-	var because []Held
-	for i, op := range ops {
-		set := sets[of[i]]
-		d := Judge(op, held)
-		if !d.Allowed {
-			now = append(now, op.ShownName())
-			because = append(because, d.Because...)
-		}
-		if len(set) == 0 {
-			if d.Allowed && !blocked[i] {
-				safe = append(safe, op.ShownName())
-			}
-			continue
-		}
-		mark := " [internal]"
-		if blocked[i] {
-			mark = " [internal, external]"
-		}
-		k := slices.IndexFunc(groups, func(g group) bool { return slices.Equal(g.set, set) })
-		if k < 0 {
-			k = len(groups)
-			groups = append(groups, group{set: set})
-		}
-		groups[k].members = append(groups[k].members, op.ShownName()+mark)
-	}
-
-	const title = "Tool ordering constraint (enforced by authorization layer):"
-	var b strings.Builder
-	b.WriteString(title)
-	if len(groups) == 0 {
-		b.WriteString(" none. No tool's declared results restrict another tool; call them in any order.")
-	} else {
-		affected := make([]string, len(groups))
-		for k, g := range groups {
-			affected[k] = sentence.List(g.members) + " → blocks " + sentence.List(shownNames(ops, g.set))
-		}
-		if len(safe) == 0 {
-			safe = []string{"none"}
-		}
-		b.WriteString("\n- Tools marked [internal] will restrict your access to tools marked [external] for the remainder of this session." +
-			"\n- If your task requires both internal and external tools, call external tools first." +
-			"\n- Affected tools: " + sentence.Chain(affected, "; ") +
-			"\n- Safe to call in any order: " + sentence.List(safe))
-	}
-	if len(now) > 0 {
-		b.WriteString("\n- Blocked now: " + sentence.List(now))
-		if len(because) > 0 {
-			b.WriteString(", because " + Origins(earliest(because)))
-		}
-	}
-	return b.String()
-}
-
-// earliest sorts by label and keeps one of each. For one label, Judge gives the same Held for every operation.
-func earliest(because []Held) []Held {
-	slices.SortStableFunc(because, func(a, b Held) int { return strings.Compare(string(a.Label), string(b.Label)) })
-	return slices.CompactFunc(because, func(a, b Held) bool { return a.Label == b.Label })
 }

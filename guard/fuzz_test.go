@@ -28,11 +28,11 @@ func FuzzWrap(f *testing.F) {
 	})
 }
 
-const freshNonce = "0123456789abcdef0123456789abcdef"
+const freshNonce = "0123456789ABCDEFGHIJ_-"
 
 // wrapHolds wraps once and checks the invariants, with nonces that the content may know.
 func wrapHolds(content, source string, limit, at int) (Wrapped, error) {
-	fence := Fence{Operation: "web.web_search", Contamination: []string{"untrusted"}, MaxBytes: limit, nonces: fixedNonces(leakedNonce, oldNonce, freshNonce)}
+	fence := Fence{Contamination: []string{"untrusted"}, MaxBytes: limit, nonces: fixedNonces(leakedNonce, oldNonce, freshNonce)}
 	w, err := fence.Wrap(content, source)
 	if err != nil {
 		if known := content + "\n" + source; strings.Contains(known, leakedNonce) && strings.Contains(known, oldNonce) && strings.Contains(known, freshNonce) {
@@ -49,7 +49,7 @@ func wrapHolds(content, source string, limit, at int) (Wrapped, error) {
 func FuzzParseWrapped(f *testing.F) {
 	for _, c := range attackCases(f) {
 		if p := c.payload(f); len(p) <= maxFuzz {
-			w, err := Fence{Operation: "web.web_search", MaxBytes: c.TruncateAt}.Wrap(p, testURL)
+			w, err := Fence{MaxBytes: c.TruncateAt}.Wrap(p, testURL)
 			if err != nil {
 				f.Fatal(err)
 			}
@@ -76,7 +76,7 @@ func parseHolds(text string) (bool, error) {
 	h := w.Header()
 	content, source := unescape(w.body, h.CRLF), unescape(h.Source, false)
 	if !h.Truncated() {
-		fence := Fence{Operation: h.Operation, Contamination: h.Contamination, nonces: fixedNonces(text[len(beginMark):][:nonceLen])}
+		fence := Fence{Contamination: h.Contamination, nonces: fixedNonces(text[len(beginMark):][:nonceLen])}
 		if err := holds(fence, content, source, w); err != nil {
 			return true, fmt.Errorf("%q parses: %v", text, err)
 		}

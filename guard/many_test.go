@@ -166,15 +166,15 @@ func (m *mutator) mutate(s string, times int) string {
 func (m *mutator) block(w Wrapped) string {
 	switch m.r.IntN(4) {
 	case 0: // another nonce
-		return strings.ReplaceAll(w.text, nonceOf.FindStringSubmatch(w.text)[1], fmt.Sprintf("%016x%016x", m.r.Uint64(), m.r.Uint64()))
+		return strings.ReplaceAll(w.text, nonceOf.FindStringSubmatch(w.text)[1], fmt.Sprintf("%016x%06x", m.r.Uint64(), m.r.Uint64()&0xFFFFFF))
 	case 1: // another body, with figures that fit it, raw where Wrap would have escaped it
 		body := m.text()
 		content := unescape(body, false)
 		h := w.Header()
-		h.Length, h.SHA256 = len(content), sum(content)
+		h.Length, h.Kept = len(content), len(content)
 		forged := render(h, content, freshNonce)
-		head, _, _ := strings.Cut(forged.text, "\ncontent:\n")
-		return head + "\ncontent:\n" + body + "\n" + endMark + freshNonce + markEnd
+		head, _, _ := strings.Cut(forged.text, "\n"+warning+"\n")
+		return head + "\n" + warning + "\n" + body + "\n" + endMark + freshNonce + markEnd
 	default:
 		return m.mutate(w.text, 1+m.r.IntN(2))
 	}

@@ -82,6 +82,9 @@ type Declaration struct {
 	// SessionsSideBySide allows the agent's own session beside those that hosts and people open for it. False is left out, so that the digest of a
 	// declaration from before there was the field stays.
 	SessionsSideBySide bool `json:"sessionsSideBySide,omitempty"`
+	// Structured gives a program the structured content of results that are not trusted as their server sent it, beside the fenced text. False is left
+	// out, too.
+	Structured bool `json:"structured,omitempty"`
 
 	File   string `json:"-"` // where it is from; "" for the built-in one
 	Digest string `json:"-"` // hex SHA-256 of the canonical JSON of all fields above

@@ -129,6 +129,8 @@ func TestProblems(t *testing.T) {
 		{"mode", "mode:", "mode: Operator", Error, "mode", "not known", ""},
 		{"phase", "startPhase", "startPhase: now", Error, "startPhase", "not known", ""},
 		{"both sessions", "sessions", "sessionsSideBySide: true", P1, "sessionsSideBySide", "beside those that hosts and people open", ""},
+		{"structured", "sessions", "structured: true", P1, "structured", "without a fence", ""},
+		{"structured, not said", "sessions", "structured: 1", Error, "structured", "", ""},
 		{"both, not said", "sessions", "sessionsSideBySide: maybe", Error, "sessionsSideBySide", "", ""},
 		{"quota", "mode:", "quotas: {api_calls: 5}", Error, "quotas.api_calls", "unknown field", ""},
 		{"schema is text", "outputSchemaVersion", "outputSchemaVersion: 1.0.0\noutputSchema: text", Error, "outputSchema", "appears twice", ""},

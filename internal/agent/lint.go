@@ -38,6 +38,10 @@ func Lint(d *Declaration) []Problem {
 	if d.SessionsSideBySide {
 		add(P1, "sessionsSideBySide", "the agent may use its own session beside those that hosts and people open for it: what one refuses, it can do in the other", "remove it; the agent then uses the session_token that it is given")
 	}
+	// A fence is text; a field of structured content has none
+	if d.Structured {
+		add(P1, "structured", "the agent gets structured content that is not trusted without a fence: a model that reads it can't tell it from what its person says", "remove it, unless a program parses the results and no model reads them")
+	}
 	// 4: unstructured output
 	all = append(all, lintOutput(d)...) // and 10: citations
 	// 5: knowledge is not the agent's to change (7: nor is what it says itself to become knowledge)

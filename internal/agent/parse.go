@@ -472,6 +472,7 @@ func (r *reader) declaration(root *yaml.Node, d *Declaration) {
 		{"planApproval", "", word(r, &d.PlanApproval, PlansByRule, PlansByPerson)},
 		{"sessions", "", word(r, &d.Sessions, ByHost, BySelf)},
 		{"sessionsSideBySide", "", r.boolean(&d.SessionsSideBySide)},
+		{"structured", "", r.boolean(&d.Structured)},
 		{"trustTier", "", r.checked(&d.TrustTier, checkWord)},
 		{"quotas", "", func(at string, n *yaml.Node) {
 			r.fields(at, n, []field{

@@ -19,7 +19,6 @@ const CommServer = "comm"
 // every other operation. Its results are raw.
 type Command struct {
 	Name        string          // "fetch": the operation comm.fetch
-	Title       string          // for people
 	Description string          // for the model: what it does and when to use it
 	Parameters  json.RawMessage // JSON Schema: the properties of the parameters' object, each with a description
 
@@ -27,6 +26,7 @@ type Command struct {
 	Effect      flow.Effect
 	Level       int           // 0 reads, 1 a write that only the person sees and can undo, 2 the rest
 	Timeout     time.Duration // of one run, at which partial results are discarded (EX-6)
+	Missing     string        // what it lacks, so that no call of it can work here; it is not listed, and a call of it says so. "": nothing
 	Own         bool          // its answer is the gateway's own text, with nothing from outside
 	Requests    bool          // it makes requests to the outside, which count against the limit of a minute (EX-5)
 
@@ -68,26 +68,24 @@ type Block struct {
 	MediaType string
 }
 
-// justificationSchema and declarationSchema describe what every command takes besides its parameters.
+// justificationSchema and declarationSchema describe what a call that says why it is needed takes besides its parameters. They stand in the
+// definition of each such tool, so they are short; the system prompt says what the three fields hold.
 const (
-	justificationSchema = `{"type":"object","description":"Why this is needed (or give declaration_id instead).","properties":{` +
-		`"user_request":{"type":"string","description":"The person's request, in their words."},` +
-		`"missing_knowledge":{"type":"string","description":"What exactly you do not know."},` +
-		`"expected_use":{"type":"string","description":"What you will do with the result: summarize, cite, compare …"}},` +
-		`"required":["user_request","missing_knowledge","expected_use"],"additionalProperties":false}`
-	declarationSchema = `{"type":"string","description":"The id of an approved declaration of exactly this call (sallyport_declare); then leave out the rest."}`
+	justificationSchema = `{"type":"object","required":["user_request","missing_knowledge","expected_use"]}`
+	declarationSchema   = `{"type":"string","description":"In place of justification: from sallyport_declare."}`
 )
 
-// definition is the command as a tool. Its schema requires nothing, because a declaration's id can stand for everything.
+// definition is the command as a tool. Its schema requires nothing, because a declaration's id can stand for everything; and it is open, so that what
+// is rarely needed, as that id, need not stand in it.
 func (c *Command) definition() (call.Definition, error) {
 	var properties map[string]json.RawMessage
 	if err := json.Unmarshal(c.Parameters, &properties); err != nil {
 		return call.Definition{}, fmt.Errorf("the parameters of comm.%s: %w", c.Name, err)
 	}
-	properties["justification"], properties["declaration_id"] = json.RawMessage(justificationSchema), json.RawMessage(declarationSchema)
+	properties["justification"] = json.RawMessage(justificationSchema)
 	raw, err := json.Marshal(map[string]any{
-		"name": c.Name, "title": c.Title, "description": c.Description,
-		"inputSchema": map[string]any{"type": "object", "properties": properties, "additionalProperties": false},
+		"name": c.Name, "description": c.Description,
+		"inputSchema": map[string]any{"type": "object", "properties": properties},
 	})
 	if err != nil {
 		return call.Definition{}, err

@@ -89,11 +89,12 @@ func (op *Operation) visible(d *agent.Declaration) bool {
 	return d != nil && op.Standing == Active && d.Permits(op.ID, op.Flow.Effect != flow.Read)
 }
 
-// Operations returns the tools that an agent with the declaration may see, by exposed name; none without a declaration.
+// Operations returns the tools that an agent with the declaration may see, by exposed name; none without a declaration. A command that can't work here
+// is left out; who calls it by its name is told why.
 func (c *Catalogue) Operations(d *agent.Declaration) []*Operation {
 	var seen []*Operation
 	for _, op := range c.Snapshot().tools {
-		if op.visible(d) {
+		if op.visible(d) && (op.Command == nil || op.Command.Missing == "") {
 			seen = append(seen, op)
 		}
 	}

@@ -176,15 +176,15 @@ func TestOperations(t *testing.T) {
 		if c.Effect != want.effect || c.Level != want.level || c.Sensitivity != want.sensitivity || c.Requests != want.requests || c.Timeout <= 0 || c.Own != (name == "write_file") {
 			t.Errorf("comm.%s: %s level %d %s requests %v timeout %s own %v", name, c.Effect, c.Level, c.Sensitivity, c.Requests, c.Timeout, c.Own)
 		}
-		if c.Title == "" || c.Description == "" || c.Run == nil || c.Check == nil {
+		if c.Description == "" || c.Run == nil || c.Check == nil {
 			t.Errorf("comm.%s lacks a word or a part", name)
 		}
-		var properties map[string]struct{ Description string }
+		var properties map[string]struct{ Type string }
 		if err := json.Unmarshal(c.Parameters, &properties); err != nil || len(properties) == 0 {
 			t.Fatalf("comm.%s: %v", name, err)
 		}
 		for p, s := range properties {
-			if s.Description == "" {
+			if s.Type == "" {
 				t.Errorf("comm.%s: nothing is said of %s", name, p)
 			}
 		}

@@ -11,12 +11,14 @@ import (
 	"sallyport.example/internal/fault"
 )
 
-// param is one parameter of an operation: its description for the model, and the checks that run before the operation.
+// param is one parameter of an operation, with the checks that run before the operation. doc is for whoever gave a wrong one: in the schema, which is
+// part of every conversation, the name and the operation's description have to do.
 type param struct {
 	name     string
 	kind     string // text, integer, flag, texts, scalars
 	doc      string
 	required bool
+	quiet    bool     // taken, but not in the schema: hardly ever needed
 	words    []string // text: one of these
 	least    int      // integer
 	most     int      // text: bytes; integer: value; texts and scalars: elements
@@ -24,15 +26,14 @@ type param struct {
 
 type params []param
 
-// schema is the properties of the parameters' object in JSON Schema.
+// schema is the properties of the parameters' object in JSON Schema. What has one possible value is left out, and bounds are told by a refusal.
 func (ps params) schema() json.RawMessage {
 	properties := map[string]any{}
 	for _, p := range ps {
-		doc := p.doc
-		if p.required {
-			doc += " Required, unless declaration_id is given."
+		if p.quiet || len(p.words) == 1 {
+			continue
 		}
-		s := map[string]any{"description": doc}
+		s := map[string]any{}
 		switch p.kind {
 		case "text":
 			s["type"] = "string"
@@ -40,13 +41,13 @@ func (ps params) schema() json.RawMessage {
 				s["enum"] = p.words
 			}
 		case "integer":
-			s["type"], s["minimum"], s["maximum"] = "integer", p.least, p.most
+			s["type"] = "integer"
 		case "flag":
 			s["type"] = "boolean"
 		case "texts":
-			s["type"], s["items"], s["maxItems"] = "array", map[string]any{"type": "string"}, p.most
+			s["type"], s["items"] = "array", map[string]any{"type": "string"}
 		case "scalars":
-			s["type"], s["items"], s["maxItems"] = "array", map[string]any{"type": []string{"string", "number", "boolean", "null"}}, p.most
+			s["type"], s["items"] = "array", map[string]any{"type": []string{"string", "number", "boolean", "null"}}
 		}
 		properties[p.name] = s
 	}

@@ -52,7 +52,7 @@ func snapshot(t *testing.T) *catalogue.Snapshot {
 			}, nil
 		},
 		Commands: []catalogue.Command{{
-			Name: "get", Title: "Get", Description: "Gets a page.", Parameters: json.RawMessage(`{}`), Sensitivity: flow.External, Effect: flow.Read, Timeout: time.Minute,
+			Name: "get", Description: "Gets a page.", Parameters: json.RawMessage(`{}`), Sensitivity: flow.External, Effect: flow.Read, Timeout: time.Minute,
 			Requests: true, Places: map[string]string{"url": "path"},
 			Check: func(parameters json.RawMessage) error {
 				if string(parameters) == `{"url":"bad"}` {

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"sallyport.example/guard"
 	"sallyport.example/internal/call"
@@ -18,6 +20,8 @@ type Envelope struct {
 	Brings []string // the labels that the operation is declared to bring
 	Asked  string   // the name or URI that was asked for
 	MayAsk bool     // the agent's client may be asked on, so questions of the server's pass
+	// Structured says that the agent is a program that reads structured content: it gets it as the server sent it, too, beside the fence.
+	Structured bool
 }
 
 // wrap fences a result by the function for its form, and attributes it.
@@ -44,7 +48,11 @@ func (e *Envelope) wrap(result json.RawMessage, form func(*wrapper, map[string]j
 	if attribution, err = json.Marshal(a); err != nil {
 		return nil, nil, err
 	}
-	next["_meta"] = map[string]any{"sallyport/attribution": attribution}
+	meta := map[string]any{"sallyport/attribution": attribution}
+	if next["structuredContent"] != nil {
+		meta["sallyport/structured"] = guard.TrustLevel
+	}
+	next["_meta"] = meta
 	wrapped, err = call.Encode(next)
 	return wrapped, attribution, err
 }
@@ -68,27 +76,60 @@ type wrapper struct {
 	err error
 }
 
-// content is the result of a tool.
+// content is the result of a tool. Texts that stand side by side are fenced together, each from its own line on, and so is structured content that says
+// more than they do.
 func (w *wrapper) content(members map[string]json.RawMessage) (map[string]any, error) {
 	blocks, err := list(members, "content")
 	if err != nil {
 		return nil, err
 	}
-	var texts []string
-	for i := range blocks {
-		if s, ok := blocks[i]["text"].(string); ok {
+	structured, texts := members["structuredContent"], []string(nil)
+	if string(structured) == "null" {
+		structured = nil
+	}
+	pieces, end := make([]any, len(blocks)), 0
+	for i, b := range blocks {
+		if s, ok := b["text"].(string); ok {
 			texts = append(texts, s)
 		}
-		blocks[i] = w.block(blocks[i])
+		pieces[i] = w.piece(b)
+		if _, text := pieces[i].(string); text {
+			end = i + 1
+		}
 	}
-	if structured, ok := members["structuredContent"]; ok && string(structured) != "null" && !repeats(texts, structured) {
-		blocks = append(blocks, w.block(map[string]any{"type": "text", "text": string(structured)}))
+	if structured != nil && !repeats(texts, structured) {
+		pieces = slices.Insert(pieces, end, any(string(structured))) // after the last text, so that the two are one
 	}
-	next := map[string]any{"content": blocks}
+	next := map[string]any{"content": w.joined(pieces)}
+	if structured != nil && w.e.Structured {
+		next["structuredContent"] = structured
+	}
 	if string(members["isError"]) == "true" {
 		next["isError"] = true
 	}
 	return next, nil
+}
+
+// joined fences the texts among pieces, neighbours in one fence.
+func (w *wrapper) joined(pieces []any) []any {
+	blocks := []any{}
+	for i := 0; i < len(pieces); {
+		var texts []string
+		for ; i < len(pieces); i++ {
+			s, ok := pieces[i].(string)
+			if !ok {
+				break
+			}
+			texts = append(texts, s)
+		}
+		if texts != nil {
+			blocks = append(blocks, w.text(strings.Join(texts, "\n")))
+			continue
+		}
+		blocks = append(blocks, pieces[i])
+		i++
+	}
+	return blocks
 }
 
 // contents are those of a resource.
@@ -147,7 +188,7 @@ func list(members map[string]json.RawMessage, name string) ([]map[string]any, er
 
 // fenced is the text for the model: untrusted content between markers it cannot forge (FE-1 … FE-4).
 func (w *wrapper) fenced(text string) string {
-	f, err := guard.Fence{Operation: w.e.From.Operation, Contamination: w.e.Brings}.Wrap(text, w.e.From.Source)
+	f, err := guard.Fence{Contamination: w.e.Brings}.Wrap(text, w.e.From.Source)
 	if err != nil {
 		w.err = err
 		return ""
@@ -155,13 +196,26 @@ func (w *wrapper) fenced(text string) string {
 	return f.ForModel()
 }
 
-// block fences a content block. Only known members of known types pass; what is unknown becomes fenced text.
-func (w *wrapper) block(b map[string]any) map[string]any {
-	text := func(s string) map[string]any { return map[string]any{"type": "text", "text": w.fenced(s)} }
+// text is a content block of fenced text.
+func (w *wrapper) text(s string) map[string]any {
+	return map[string]any{"type": "text", "text": w.fenced(s)}
+}
+
+// block fences a content block.
+func (w *wrapper) block(b map[string]any) any {
+	p := w.piece(b)
+	if s, ok := p.(string); ok {
+		return w.text(s)
+	}
+	return p
+}
+
+// piece is a text that is still to be fenced, or a block that may stand as it is. Only known members of known types pass; what is unknown is text.
+func (w *wrapper) piece(b map[string]any) any {
 	switch kind, _ := b["type"].(string); kind {
 	case "text":
 		if s, ok := b["text"].(string); ok {
-			return text(s)
+			return s
 		}
 	case "image", "audio":
 		data, ok := b["data"].(string)
@@ -182,7 +236,7 @@ func (w *wrapper) block(b map[string]any) map[string]any {
 	if err != nil {
 		w.err = err
 	}
-	return text(string(raw))
+	return string(raw)
 }
 
 // resource fences a resource's content. It is nil where the resource has no URI that may stand beside it.

@@ -18,7 +18,7 @@ import (
 func TestAnswersToServersCarryLabels(t *testing.T) {
 	w := newCommWorld(t)
 	p := w.open("worker", "erin", "x")
-	fence, err := guard.Fence{Operation: "mail.search_email", Contamination: []string{"internal"}}.Wrap("the salaries", "mail.search_email")
+	fence, err := guard.Fence{Contamination: []string{"internal"}}.Wrap("the salaries", "mail.search_email")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -42,7 +42,11 @@ func (g *Gateway) carriedIn(b []byte) (texts []judge.Carried, held []flow.Held) 
 			}
 			for _, l := range known {
 				if !slices.ContainsFunc(held, func(h flow.Held) bool { return h.Label == l }) {
-					held = append(held, flow.Held{Label: l, Operation: t.Operation, CallID: t.CallID})
+					h := flow.Held{Label: l, Operation: t.Operation, CallID: t.CallID}
+					if h.Operation == "" {
+						h.Cause = "fenced text from " + t.Source
+					}
+					held = append(held, h)
 				}
 			}
 		}
@@ -64,7 +68,11 @@ func (g *Gateway) carriedIn(b []byte) (texts []judge.Carried, held []flow.Held) 
 		for _, word := range h.Contamination {
 			labels = append(labels, flow.Label(word))
 		}
-		add(judge.Carried{Source: h.Source, Operation: h.Operation}, labels)
+		t := judge.Carried{Source: h.Source}
+		if byID(h.Source) != nil { // else it is an address or a file, and the fence doesn't say by which operation it came
+			t.Operation = h.Source
+		}
+		add(t, labels)
 	}
 	return texts, held
 }

@@ -38,7 +38,7 @@ type commands struct {
 func (c *commands) list() []catalogue.Command {
 	one := func(name string, effect flow.Effect, level int) catalogue.Command {
 		return catalogue.Command{
-			Name: name, Title: name, Description: "Plays " + name + ".", Parameters: json.RawMessage(`{"url":{"type":"string"},"n":{"type":"integer"}}`),
+			Name: name, Description: "Plays " + name + ".", Parameters: json.RawMessage(`{"url":{"type":"string"},"n":{"type":"integer"}}`),
 			Sensitivity: flow.External, Effect: effect, Level: level, Timeout: time.Second, Requests: true,
 			Check: func(raw json.RawMessage) error {
 				for name := range call.Members(raw) {
@@ -628,7 +628,7 @@ func TestSealedPlanDeclares(t *testing.T) {
 func TestArgumentsCarryLabels(t *testing.T) {
 	w := newCommWorld(t)
 	w.up.answers["shy.read"] = nil
-	fence, err := guard.Fence{Operation: "mail.search_email", Contamination: []string{"internal"}}.Wrap("the salaries", "mail.search_email")
+	fence, err := guard.Fence{Contamination: []string{"internal"}}.Wrap("the salaries", "mail.search_email")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -811,7 +811,7 @@ func (m *moving) Intent(ctx context.Context, id string, v int64, e audit.Entry, 
 func TestCarriedTextIsFoundInAddresses(t *testing.T) {
 	w := newCommWorld(t)
 	for _, text := range []string{"the salaries", "growth +5% now", "see a%20b here", "100 % & more"} {
-		fence, err := guard.Fence{Operation: "mail.search_email", Contamination: []string{"internal"}}.Wrap(text, "https://x.example/?q=b%20c")
+		fence, err := guard.Fence{Contamination: []string{"internal"}}.Wrap(text, "https://x.example/?q=b%20c")
 		if err != nil {
 			t.Fatal(err)
 		}

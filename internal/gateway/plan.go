@@ -60,9 +60,8 @@ func (g *Gateway) manifestOf(s *session.Session) Manifest {
 }
 
 // declaring tells the model what the built-in external operations want of it.
-const declaring = "Tools whose name begins with comm_ reach outside. You can't use them unasked: say why with justification " +
-	"(user_request: what the person asked, in their words; missing_knowledge: what exactly you don't know; expected_use: what you will do with the result), " +
-	"or declare the need first with sallyport_declare and call the tool with the declaration_id. They run in the execution phase only. " +
+const declaring = "comm_ tools reach outside. They run in the execution phase, each call with justification: user_request (what the person asked, in their words), " +
+	"missing_knowledge (what exactly you don't know), expected_use (what you will do with the result); or with a declaration_id of sallyport_declare. " +
 	"Where a person must decide, make the same call again later."
 
 // systemPrompt is what belongs into the session's system prompt: the planning constraint, how external information is asked for, and how what

@@ -368,7 +368,7 @@ func (c *crossing) wrap(result effect.Result, trusted bool, stored []flow.Held) 
 	}
 	e := effect.Envelope{
 		From:   guard.Source{Operation: c.op.ID, Session: c.session.ID, Source: c.source(result), CallID: c.id, At: result.At, Declaration: c.ran.reasons.digest},
-		Issuer: c.g.o.Issuer, Asked: c.r.Tool, MayAsk: c.r.Door == "mcp",
+		Issuer: c.g.o.Issuer, Asked: c.r.Tool, MayAsk: c.r.Door == "mcp", Structured: c.decl != nil && c.decl.Structured,
 	}
 	if e.From.At.IsZero() {
 		e.From.At = c.g.now()

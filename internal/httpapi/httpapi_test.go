@@ -179,7 +179,7 @@ func classify(server, tool string) catalogue.Classification {
 // command plays a built-in external operation: it takes a url and brings a line from there.
 func command(name string, effect flow.Effect, level int) catalogue.Command {
 	return catalogue.Command{
-		Name: name, Title: "Test", Description: "A played " + name + ".", Sensitivity: flow.External, Effect: effect, Level: level, Timeout: time.Minute, Requests: true,
+		Name: name, Description: "A played " + name + ".", Sensitivity: flow.External, Effect: effect, Level: level, Timeout: time.Minute, Requests: true,
 		Parameters: json.RawMessage(`{"url":{"type":"string","description":"Where."}}`),
 		Check: func(parameters json.RawMessage) error {
 			if _, ok := call.Get(parameters, "url"); !ok {

@@ -34,13 +34,17 @@ func (f *Face) list(ctx context.Context, p identity.Principal, req *request, mod
 		if err != nil {
 			return nil, f.faultError(ctx, err)
 		}
+		declares := false
 		for _, op := range ops {
+			declares = declares || op.Command != nil || op.Class.NeedsReasons
 			if _, own := ownTools[op.Name]; !own {
 				items = append(items, item{op.Name, op.Definition})
 			}
 		}
 		for name, t := range ownTools {
-			items = append(items, item{name, t.definition})
+			if t.definition != nil && (declares || !t.declares) {
+				items = append(items, item{name, t.definition})
+			}
 		}
 	case "prompts/list":
 		member = "prompts"

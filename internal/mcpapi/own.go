@@ -17,59 +17,112 @@ import (
 // ownTool is a tool of the gateway itself. It reads or plans the session that the credential stands for and reaches nothing outside, so it does
 // not go through the corridor.
 type ownTool struct {
-	definition json.RawMessage
-	arguments  bool // takes some
+	definition json.RawMessage // nil: another tool of the list does its work, too; it can be called all the same
+	arguments  bool            // takes some
+	declares   bool            // listed only where there are tools that a need is declared for
 	run        func(g Gateway, ctx context.Context, p identity.Principal, session string, body json.RawMessage) (any, error)
 }
 
-// ownTools shadow an upstream's tool of the same name.
+// ownTools shadow an upstream's tool of the same name. Their definitions are part of every conversation, so they are short: what is rarely needed
+// is said in the answers and refusals, and in docs/external.md and docs/flow.md. TestOwnPartIsShort holds their length.
 var ownTools = map[string]ownTool{
 	"sallyport_status": {
-		definition: define("sallyport_status", "Session status",
-			"Shows the governed session that you work in: its phase (planning or execution), the labels it holds and which call brought each, the plan, what waits for a person, and the budget left. Call it when a refusal surprises you.",
-			`{"type":"object","properties":{},"additionalProperties":false}`, true),
-		run: func(g Gateway, ctx context.Context, p identity.Principal, session string, _ json.RawMessage) (any, error) {
-			return g.Status(ctx, p, session)
-		},
-	},
-	"sallyport_manifest": {
-		definition: define("sallyport_manifest", "Planning manifest",
-			"Lists your tools with what calling each of them will block later, and the order that is safe. Read it before you plan: a tool that brings in internal data can close the tools that reach outside for the rest of the session.",
-			`{"type":"object","properties":{},"additionalProperties":false}`, true),
-		run: func(g Gateway, ctx context.Context, p identity.Principal, session string, _ json.RawMessage) (any, error) {
-			return g.Manifest(ctx, p, session)
-		},
-	},
-	"sallyport_validate_plan": {
-		definition: define("sallyport_validate_plan", "Check a plan",
-			"Checks an ordered list of tool calls against the flow rules without running anything. Answers with each step that would be refused where there is one, a safe order of the same calls, and which calls would wait for people.",
-			`{"type":"object","properties":{"planned_calls":{"type":"array","minItems":1,"description":"The calls in the order you mean to make them: tool names, or objects.","items":{"anyOf":[{"type":"string","description":"A tool's name."},{"type":"object","properties":{"tool":{"type":"string","description":"The tool's name."},"arguments":{"type":"object"},"from":{"type":"object","description":"Argument -> {step, field} or {step, role}: the earlier step that its value comes from."},"after":{"type":"array","items":{"type":"integer","minimum":0},"description":"0-based indexes of steps whose results this step needs."}},"required":["tool"],"additionalProperties":false}]}}},"required":["planned_calls"],"additionalProperties":false}`, true),
+		definition: define("sallyport_status",
+			"Where your session stands: phase, labels and the calls that brought them, plan, what waits for a person, budget. Call it when a refusal surprises you. manifest true: what calling each tool blocks later, and a safe order. Read that before you plan.",
+			`{"type":"object","properties":{"manifest":{"type":"boolean"}}}`, true),
 		arguments: true,
-		run:       Gateway.ValidatePlan,
+		run:       status,
 	},
+	"sallyport_manifest": {run: func(g Gateway, ctx context.Context, p identity.Principal, session string, _ json.RawMessage) (any, error) {
+		return g.Manifest(ctx, p, session)
+	}},
 	"sallyport_submit_plan": {
-		definition: define("sallyport_submit_plan", "Submit the plan",
-			"Submits your plan for approval. An approved plan is sealed and opens the execution phase, in which tools that reach outside can be called. Do it before you read anything that you don't trust: later, calls that follow the plan run, and others may have to wait for a person. "+
-				"Every step says why it is needed, and is called once. Fix what you know in arguments. What you will only learn from an earlier step goes into from, as {\"to\": {\"step\": 0, \"field\": \"sender\"}}; with each, the step is called once for every record of that step's result. Text that you will write yourself goes into open. A step with none of these may be called with anything, and then counts for little. The answer says what each step confirms.",
-			`{"type":"object","properties":{"steps":{"type":"array","minItems":1,"description":"The calls in the order you will make them, counted from 0.","items":{"type":"object","properties":{"tool":{"type":"string","description":"The tool's name."},"arguments":{"type":"object","description":"The arguments that are known now. The call must have exactly these, and those in from and open."},"from":{"type":"object","description":"Argument -> where in one record of an earlier step's result its value will stand.","additionalProperties":{"type":"object","properties":{"step":{"type":"integer","minimum":0,"description":"0-based index of the earlier step."},"field":{"type":"string","description":"The field's path in the record, names joined by points, without list positions."},"role":{"type":"string","description":"In place of field: what the value is, such as destination, url, amount or selector."}},"required":["step"],"additionalProperties":false}},"open":{"type":"array","items":{"type":"string"},"description":"Arguments that you choose when you call, such as the text of a message: nothing that decides where it goes or what it hits."},"each":{"type":"integer","minimum":0,"description":"0-based index of an earlier step: this one is called once for every record of its result, with what from takes out of that record."},"after":{"type":"array","items":{"type":"integer","minimum":0},"description":"0-based indexes of steps whose results this step needs."},"justification":{"type":"string","description":"Why the person's request needs this step."}},"required":["tool","justification"],"additionalProperties":false}}},"required":["steps"],"additionalProperties":false}`, false),
+		definition: define("sallyport_submit_plan",
+			"Submit your plan before you read what you don't trust. Once approved it is sealed and opens execution: calls that follow it run, others may wait for a person. "+
+				"Each step is called once. Known values go into arguments; what you learn from a step, into from: {\"to\":{\"step\":0,\"field\":\"sender\"}}; text you will write, into open. each: N calls it for every record of step N. "+
+				"check_only: runs and seals nothing; tells what would be refused or asked, and a safe order.",
+			`{"type":"object","properties":{"check_only":{"type":"boolean"},"steps":{"type":"array","items":{"type":"object","properties":{"tool":{"type":"string"},"justification":{"type":"string"},"arguments":{"type":"object"},"from":{"type":"object"},"open":{"type":"array","items":{"type":"string"}},"each":{"type":"integer"},"after":{"type":"array","items":{"type":"integer"}}},"required":["tool","justification"]}}},"required":["steps"]}`, false),
 		arguments: true,
-		run:       Gateway.SubmitPlan,
+		run:       submitPlan,
 	},
+	"sallyport_validate_plan": {arguments: true, run: Gateway.ValidatePlan},
 	"sallyport_declare": {
-		definition: define("sallyport_declare", "Declare an external need",
-			"Declares one external need before you meet it: which comm.… operation, with which exact parameters, and why. Use it before a call that a person probably has to approve, or to ask ahead while you still plan. "+
-				"It runs nothing. The answer's verdict says permit, ask (a person decides; the approval_id names the question) or deny. Then make the call with the declaration_id alone: it is good for exactly that call, once, until it expires. "+
-				"A call that needs nobody's approval can carry the same justification itself, without a declaration.",
-			`{"type":"object","properties":{"operation":{"type":"string","description":"The operation, such as comm.fetch for the tool comm_fetch."},"parameters":{"type":"object","description":"Exactly what the tool will be called with, such as url or query, without justification."},"justification":{"type":"object","description":"Why. Be specific: a person may read it, and what says nothing is refused.","properties":{"user_request":{"type":"string","description":"The person's request, in their words."},"missing_knowledge":{"type":"string","description":"What exactly you do not know."},"expected_use":{"type":"string","description":"What you will do with the result: summarize, cite, compare …"}},"required":["user_request","missing_knowledge","expected_use"],"additionalProperties":false},"phase":{"type":"string","enum":["execution"],"description":"The phase in which it will be called."},"session_id":{"type":"string","description":"The id of this session: sallyport_status tells it."}},"required":["operation","parameters","justification","phase","session_id"],"additionalProperties":false}`, false),
+		definition: define("sallyport_declare",
+			"Ask ahead about one call that needs a justification and that a person may have to approve. Runs nothing; the verdict is permit, ask or deny. Then call the tool with declaration_id alone, once.",
+			`{"type":"object","properties":{"operation":{"type":"string","description":"comm.fetch for comm_fetch"},"parameters":{"type":"object"},"justification":{"type":"object","required":["user_request","missing_knowledge","expected_use"]},"phase":{"enum":["execution"]},"session_id":{"type":"string"}},"required":["operation","parameters","justification","phase","session_id"]}`, false),
 		arguments: true,
+		declares:  true,
 		run:       Gateway.Declare,
 	},
 }
 
-func define(name, title, description, schema string, reads bool) json.RawMessage {
+// status answers with the manifest, which has the phase and the labels too, where the arguments ask for it.
+func status(g Gateway, ctx context.Context, p identity.Principal, session string, body json.RawMessage) (any, error) {
+	manifest, rest, err := takeFlag(body, "manifest")
+	if err != nil {
+		return nil, err
+	}
+	for name := range call.Members(rest) {
+		return nil, fault.New(fault.RequestMalformed, "There is no such argument. The only one is manifest.").At(mcpwire.Clip(name))
+	}
+	if manifest {
+		return g.Manifest(ctx, p, session)
+	}
+	return g.Status(ctx, p, session)
+}
+
+// submitPlan submits a plan, or has it checked and no more.
+func submitPlan(g Gateway, ctx context.Context, p identity.Principal, session string, body json.RawMessage) (any, error) {
+	check, rest, err := takeFlag(body, "check_only")
+	if err != nil {
+		return nil, err
+	}
+	if !check {
+		return g.SubmitPlan(ctx, p, session, rest)
+	}
+	asked := json.RawMessage("{")
+	for name, raw := range call.Members(rest) {
+		if name == "steps" {
+			name = "planned_calls"
+		}
+		if len(asked) > 1 {
+			asked = append(asked, ',')
+		}
+		asked = append(append(append(asked, mcpwire.AppendJSON(nil, name)...), ':'), raw...)
+	}
+	return g.ValidatePlan(ctx, p, session, append(asked, '}'))
+}
+
+// takeFlag returns the member with the name, which is true or false or absent, and the object without it.
+func takeFlag(object json.RawMessage, name string) (set bool, rest json.RawMessage, err error) {
+	flag, ok := call.Get(object, name)
+	if !ok {
+		return false, object, nil
+	}
+	if set = string(flag) == "true"; !set && string(flag) != "false" {
+		return false, nil, fault.New(fault.RequestMalformed, "It must be true or false.").At(name)
+	}
+	rest = json.RawMessage("{")
+	for other, raw := range call.Members(object) {
+		if other == name {
+			continue
+		}
+		if len(rest) > 1 {
+			rest = append(rest, ',')
+		}
+		rest = append(append(append(rest, mcpwire.AppendJSON(nil, other)...), ':'), raw...)
+	}
+	return set, append(rest, '}'), nil
+}
+
+// define makes a definition. Hints that say what MCP takes for granted are left out.
+func define(name, description, schema string, reads bool) json.RawMessage {
+	hints := map[string]any{"readOnlyHint": true}
+	if !reads {
+		hints = map[string]any{"destructiveHint": false}
+	}
 	return mcpwire.AppendJSON(nil, map[string]any{
-		"name": name, "title": title, "description": description, "inputSchema": json.RawMessage(schema),
-		"annotations": map[string]any{"readOnlyHint": reads, "destructiveHint": false, "openWorldHint": false},
+		"name": name, "description": description, "inputSchema": json.RawMessage(schema), "annotations": hints,
 	})
 }
 

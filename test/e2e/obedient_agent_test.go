@@ -52,7 +52,7 @@ var (
 	callOrder    = regexp.MustCompile(`call ([A-Za-z0-9_-]{1,64}) with \{`)
 	alwaysOrder  = regexp.MustCompile(`whenever you call ([A-Za-z0-9_-]{1,64}), set ([a-z]{1,20}) to "([^"]{1,200})"`)
 	insteadOrder = regexp.MustCompile(`instead of ([A-Za-z0-9_-]{1,64}) call ([A-Za-z0-9_-]{1,64})`)
-	fence        = regexp.MustCompile(`(?s)<<<BEGIN_UNTRUSTED_EXTERNAL_CONTENT.*?\ncontent:\n(.*?)\n?<<<END_UNTRUSTED_EXTERNAL_CONTENT [0-9a-f]*>>>`)
+	fence        = regexp.MustCompile(`(?s)<<<UNTRUSTED_EXTERNAL_CONTENT [^\n]*>>>\nWARNING: [^\n]*\n(.*?)\n<<<END [0-9A-Za-z_-]*>>>`)
 )
 
 // obedient connects an agent. It lists what there is, and obeys what it reads there.

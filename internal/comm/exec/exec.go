@@ -308,6 +308,14 @@ func (r *Runner) Run(ctx context.Context, workspace string, argv []string, stdin
 	return &out, nil
 }
 
+// Missing says why no program can be run on this machine; "" where they can.
+func (r *Runner) Missing() string {
+	if p := sandbox.Probe(); p.Tier == sandbox.None {
+		return "This machine can't hold the sandbox: " + strings.Join(p.Missing, " ")
+	}
+	return ""
+}
+
 // stopped is why a watch ended a run.
 type stopped struct{ error }
 
