@@ -32,7 +32,9 @@ type Session struct {
 	Requester        string        `json:"requester,omitempty"`
 	UserRequest      string        `json:"user_request,omitempty"`
 	OpenedBy         string        `json:"opened_by"`
-	Own              bool          `json:"own"` // the session that the agent's own token stands for
+	Own              bool          `json:"own"`             // the session that the agent's own token stands for
+	Piece            int64         `json:"piece,omitempty"` // of an own session: how many fresh ones people ordered for the agent before and with it
+	Next             *OrderedNext  `json:"next,omitempty"`  // a person ordered that the agent's next conversation is a fresh own session; for people alone
 	Phase            string        `json:"phase"`
 	PhaseBy          string        `json:"phase_by,omitempty"`     // who moved it there: a principal, or rule; "": it began there
 	PhaseOpened      *PhaseOpening `json:"phase_opened,omitempty"` // the person's yes to a plan that opened the execution phase; nil: something else did
@@ -46,6 +48,12 @@ type Session struct {
 	ClosedAt         time.Time     `json:"closed_at,omitzero"`
 	BudgetLeftMS     int64         `json:"budget_left_ms"`
 	PendingApprovals []string      `json:"pending_approvals"`
+}
+
+// OrderedNext says who ordered a fresh session for an agent's next conversation.
+type OrderedNext struct {
+	By string    `json:"by"` // principal, as kind:id
+	At time.Time `json:"at"`
 }
 
 // Plan is a submitted plan.

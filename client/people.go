@@ -50,6 +50,21 @@ func (c *Client) StartSession(ctx context.Context, r OpenSession) (*OpenedSessio
 	return do[OpenedSession](ctx, c, http.MethodPost, "/v1/sessions", r)
 }
 
+// NextSession is a person's order for an agent's next conversation. Without a SessionID the agent has had no session of its own, and its first is fresh anyway.
+type NextSession struct {
+	AgentID   string     `json:"agent_id"`
+	SessionID string     `json:"session_id,omitempty"` // the one whose place the fresh one takes
+	OrderedBy string     `json:"ordered_by,omitempty"`
+	OrderedAt *time.Time `json:"ordered_at,omitempty"`
+}
+
+// OrderNextSession lets the agent's next conversation be a fresh session of its own, once.
+func (c *Client) OrderNextSession(ctx context.Context, agent string) (*NextSession, error) {
+	return do[NextSession](ctx, c, http.MethodPost, "/v1/sessions/next", struct {
+		Agent string `json:"agent_id"`
+	}{agent})
+}
+
 func (c *Client) act(ctx context.Context, id, act string, body any) (*Session, error) {
 	return do[Session](ctx, c, http.MethodPost, "/v1/sessions/"+seg(id)+act, body)
 }

@@ -163,6 +163,7 @@ func (s *state) rows(t *table) {
 		t.field("gateway", "not ready: "+s.Problem)
 	}
 	t.field("sessions", fmt.Sprintf("%d open", len(s.Sessions)))
+	s.open(t)
 	t.field("anchor", s.Anchor.Text)
 	t.field("configuration", sinceLoaded(s.Configuration))
 	switches(t, s.KillSwitch)
@@ -235,6 +236,32 @@ field is named. It needs the role admin, and is on record with what changed. SIG
 			}
 		})
 	})
+}
+
+// maxShownSessions bounds the sessions that status names.
+const maxShownSessions = 5
+
+// open shows the newest open sessions, with what they have left, and how people begin another piece of work.
+func (s *state) open(t *table) {
+	for i, one := range s.Sessions {
+		if i == maxShownSessions {
+			t.field("", "the others: sallyport sessions list --state open")
+			break
+		}
+		line := one.SessionID + ", budget left: " + budgetLeft(one)
+		between := ", holds "
+		for _, l := range one.Labels {
+			line, between = line+between+l.Label, ", "
+		}
+		t.field("  "+one.AgentID, line)
+		switch {
+		case !one.Own || one.State != "open":
+		case one.Next != nil:
+			t.field("", one.AgentID+": the next conversation is a fresh session, as "+one.Next.By+" ordered")
+		case len(one.Labels) > 0 || one.BudgetLeftMS == 0:
+			t.field("", "begin another piece of work: sallyport run --agent "+one.AgentID+" -- COMMAND, or sallyport sessions next --agent "+one.AgentID)
+		}
+	}
 }
 
 func servers(t *table, all []client.Server) {

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -15,7 +16,7 @@ func (c *cli) sessions() *cobra.Command {
 			func(ctx context.Context, cl *client.Client, args []string, _ string) (*client.Session, error) {
 				return cl.Session(ctx, args[0])
 			}),
-		c.sessionOpen(),
+		c.sessionOpen(), c.sessionNext(),
 		c.session(about{use: "phase SESSION planning|execution", short: "Move a session to a phase", example: "sallyport sessions phase sess_01J… execution --reason \"read only work\"", args: cobra.ExactArgs(2), reasoned: true},
 			func(ctx context.Context, cl *client.Client, args []string, reason string) (*client.Session, error) {
 				return cl.SetPhase(ctx, args[0], args[1], reason)
@@ -59,7 +60,7 @@ func (c *cli) sessionList() *cobra.Command {
 			}
 			return cl.Sessions(ctx, query)
 		}, func(t *table, page *client.SessionPage) {
-			t.row("SESSION", "AGENT", "STATE", "PHASE", "LABELS", "PLAN", "OPENED")
+			t.row("SESSION", "AGENT", "STATE", "PHASE", "LABELS", "PLAN", "BUDGET LEFT", "OPENED")
 			for _, s := range page.Sessions {
 				var words []string
 				for _, l := range s.Labels {
@@ -69,10 +70,10 @@ func (c *cli) sessionList() *cobra.Command {
 				if s.Plan != nil {
 					plan = s.Plan.State
 				}
-				t.row(s.SessionID, s.AgentID, s.State, s.Phase, words, plan, s.OpenedAt)
+				t.row(s.SessionID, s.AgentID, s.State, s.Phase, words, plan, budgetLeft(s), s.OpenedAt)
 			}
 			for _, s := range page.Aside {
-				t.row(s.SessionID, s.AgentID, "DAMAGED", "", "", "", "")
+				t.row(s.SessionID, s.AgentID, "DAMAGED", "", "", "", "", "")
 			}
 			for _, s := range page.Aside {
 				t.line("%s", s.Problem)
@@ -106,6 +107,28 @@ func (c *cli) sessionOpen() *cobra.Command {
 	needed(cmd, &open.UserRequest, "request", "what the person asked for, in their words")
 	cmd.Flags().StringVar(&open.Requester, "requester", "", "who asked for it")
 	cmd.Flags().StringSliceVar(&open.Labels, "label", nil, "a label that the session starts with")
+	return cmd
+}
+
+func (c *cli) sessionNext() *cobra.Command {
+	var agent string
+	cmd := printing(c, about{
+		use: "next --agent ID", short: "Let an agent's next conversation be a fresh session, once",
+		long: `For clients that have the agent's own token. When the agent connects the next time, its session is closed, and a fresh one takes its place: without
+labels, words, a plan, or used budget. What still runs in the old conversation is refused from then on. End that conversation before you give this
+command: the fresh session is of whoever connects first. For a program that you start yourself, use sallyport run.`,
+		example: "sallyport sessions next --agent dev",
+	}, func(ctx context.Context, cl *client.Client, _ []string) (*client.NextSession, error) {
+		return cl.OrderNextSession(ctx, agent)
+	}, func(t *table, n *client.NextSession) {
+		if n.SessionID == "" {
+			t.line("%s has had no session of its own: its first conversation is a fresh one.", n.AgentID)
+			return
+		}
+		t.line("The next conversation of %s is a fresh session, in the place of %s. Start it now: the first one that connects has it.", n.AgentID, n.SessionID)
+	})
+	needed(cmd, &agent, "agent", "id of the agent")
+	c.completeFlag(cmd, "agent", "AGENT")
 	return cmd
 }
 
@@ -173,6 +196,12 @@ func (c *cli) answerPlan(act func(cl *client.Client, ctx context.Context, id, di
 	return cmd
 }
 
+// budgetLeft is the time in operations that a session has left, of what it has in all.
+func budgetLeft(s client.Session) string {
+	left := time.Duration(s.BudgetLeftMS) * time.Millisecond
+	return fmt.Sprintf("%s of %s", left.Round(100*time.Millisecond), time.Duration(s.BudgetNS))
+}
+
 // session shows a session with all of its plan and tells whether it could.
 func (t *table) session(c *cli, s *client.Session) (whole bool) {
 	rows, whole := sessionRows(s, c.columns())
@@ -195,7 +224,10 @@ func sessionRows(s *client.Session, width int) (rows []string, whole bool) {
 	t.field("opened", show(s.OpenedAt)+" by "+s.OpenedBy)
 	t.field("closed", show(s.ClosedAt))
 	t.field("waits for people", show(s.PendingApprovals))
-	t.field("budget left", fmt.Sprintf("%.1f s", float64(s.BudgetLeftMS)/1000))
+	t.field("budget left", budgetLeft(*s))
+	if s.Next != nil {
+		t.field("next conversation", "a fresh session, as "+s.Next.By+" ordered "+show(s.Next.At))
+	}
 	if s.Plan == nil {
 		return t.rows, true
 	}

@@ -99,6 +99,7 @@ type agentPage struct {
 	Global   standing.Switch
 	Operator bool
 	Sessions []session.Session // open ones, newest first
+	Next     *session.Next     // a person ordered that its next conversation is a fresh session
 	AtLeast  bool
 	Missing  string
 	Exact    []piece
@@ -134,6 +135,9 @@ func (c *Console) showAgent(w http.ResponseWriter, r *http.Request, p identity.P
 		}
 	}
 	d.AtLeast = len(open.Sessions) == countedSessions
+	if d.Next, err = c.o.Gateway.Ordered(ctx, id); err != nil {
+		d.Missing = c.missing("an agent's sessions", err)
+	}
 	c.show(w, r, p, view{template: "agent", title: a.AgentID, place: "/agents", status: status, data: d})
 }
 
@@ -174,6 +178,18 @@ func (c *Console) quarantineAgent(w http.ResponseWriter, r *http.Request, p iden
 	c.actOnAgent(w, r, p, "quarantine", func(ctx context.Context, agent, reason string) error {
 		return c.o.Gateway.Standing().Quarantine(ctx, agent, reason, p.String())
 	})
+}
+
+// orderNext lets the agent's next conversation be a fresh session. It takes no reason: it loosens nothing that a person has set.
+func (c *Console) orderNext(w http.ResponseWriter, r *http.Request, p identity.Principal) {
+	id := r.PathValue("id")
+	if _, err := c.o.Gateway.OrderNext(r.Context(), id, p.String()); err != nil {
+		d := agentPage{refusedAct: refusedAct{Act: "next"}}
+		d.Problem, d.status = c.refused(r, p, err, "next", "id", id)
+		c.showAgent(w, r, p, d, d.status)
+		return
+	}
+	http.Redirect(w, r, "/agents/"+url.PathEscape(id), http.StatusSeeOther)
 }
 
 func (c *Console) restoreAgent(w http.ResponseWriter, r *http.Request, p identity.Principal) {

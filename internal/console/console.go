@@ -210,6 +210,7 @@ func routes() []route {
 		{"POST", "/agents/{id}/unkill", operator, (*Console).unkillAgent},
 		{"POST", "/agents/{id}/quarantine", operator, (*Console).quarantineAgent},
 		{"POST", "/agents/{id}/restore", operator, (*Console).restoreAgent},
+		{"POST", "/agents/{id}/next", operator, (*Console).orderNext},
 
 		{"GET", "/audit", auditor, (*Console).auditSearch},
 		{"GET", "/audit/{index}", auditor, (*Console).entry},

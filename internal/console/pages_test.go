@@ -305,7 +305,7 @@ func TestPagesRoles(t *testing.T) {
 		{"/sessions/" + s.ID + "/close", url.Values{}, "operator"}, {"/sessions/" + s.ID + "/plan/approve", url.Values{}, "operator"},
 		{"/sessions/" + s.ID + "/plan/reject", url.Values{}, "operator"}, {"/tools/mail.search/accept", url.Values{}, "operator"},
 		{"/agents/worker/kill", url.Values{}, "operator"}, {"/agents/worker/unkill", url.Values{}, "operator"},
-		{"/agents/worker/quarantine", url.Values{}, "operator"}, {"/agents/worker/restore", url.Values{}, "operator"},
+		{"/agents/worker/quarantine", url.Values{}, "operator"}, {"/agents/worker/restore", url.Values{}, "operator"}, {"/agents/worker/next", url.Values{}, "operator"},
 	} {
 		for _, role := range append([]string{"", "none"}, all...) {
 			got := w.ask(role, c.path, c.form).Code
@@ -1445,4 +1445,31 @@ type unreadable struct{ Store }
 
 func (unreadable) Entries(context.Context, audit.Filter) ([]audit.Entry, int64, error) {
 	return nil, -1, fault.New(fault.StoreUnavailable, "")
+}
+
+// A person orders a fresh session for an agent's next conversation with a button on its page, or on that of its own session.
+func TestOrderTheNextSession(t *testing.T) {
+	w := newPagesWorld(t)
+	own, err := w.g.SessionFor(t.Context(), identity.Principal{Kind: identity.Agent, ID: "worker"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const button = "Start a fresh session for the next conversation"
+	for _, page := range []string{"/agents/worker", "/sessions/" + own.ID} {
+		contains(t, w.ask("viewer operator", page, nil).Body.String(), button, `action="/agents/worker/next"`)
+		if strings.Contains(w.ask("viewer", page, nil).Body.String(), button) {
+			t.Errorf("%s: a viewer is offered it", page)
+		}
+	}
+	if rec := w.ask("viewer operator", "/agents/worker/next", url.Values{}); rec.Code != 303 || rec.Header().Get("Location") != "/agents/worker" {
+		t.Fatalf("%d %s", rec.Code, rec.Body)
+	}
+	if e := w.last("session.next"); e.Actor != "person:ann" || e.Agent != "worker" || e.Session != own.ID {
+		t.Errorf("on record: %+v", e)
+	}
+	contains(t, w.ask("viewer", "/agents/worker", nil).Body.String(), "Its next conversation is a fresh session, as person:ann ordered")
+	contains(t, w.ask("viewer operator", "/sessions/"+own.ID, nil).Body.String(), "by person:ann: it happens when the agent connects the next time")
+	if rec := w.ask("viewer operator", "/agents/nobody/next", url.Values{}); rec.Code != 404 {
+		t.Errorf("an agent that there isn't: %d", rec.Code)
+	}
 }

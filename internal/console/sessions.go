@@ -371,5 +371,5 @@ func (s sessionRow) Spent() string {
 	if s.Budget == 0 {
 		return used.String()
 	}
-	return fmt.Sprintf("%s of %s", used, s.Budget)
+	return fmt.Sprintf("%s of %s, %s left", used, s.Budget, s.BudgetLeft().Round(10*time.Millisecond))
 }

@@ -62,7 +62,7 @@ func TestOwnSessionWaitsForTheOneThatWasGiven(t *testing.T) {
 				t.Errorf("the agent's own session is %s, %v", s.State, err)
 			}
 			a := w.mustRefuse(w.call("selfish", "web_search"), fault.SessionClosed)
-			if !strings.Contains(a.Verdict.Reason, "Use the session_token of that session") || strings.Contains(a.Verdict.Reason, given.ID) {
+			if !strings.Contains(a.Verdict.Reason, "Ask your person") || strings.Contains(a.Verdict.Reason, given.ID) {
 				t.Errorf("%s", a.Verdict.Reason)
 			}
 			w.mustRefuse(w.as(earlier, "web_search"), fault.SessionClosed)

@@ -110,6 +110,7 @@ func (g *Gateway) Status(ctx context.Context, p identity.Principal, sessionID st
 		return nil, err
 	}
 	st := StatusOf(*l.current.Load())
+	st.Next = nil // what a person ordered for the next conversation is for people to see
 	waiting, err := g.desk.OpenOf(ctx, st.ID)
 	st.PendingApprovals = append(st.PendingApprovals, waiting...)
 	return st, err

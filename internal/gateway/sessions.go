@@ -255,8 +255,12 @@ func (g *Gateway) sessionOf(ctx context.Context, p identity.Principal, id string
 		if err != nil {
 			return nil, err
 		}
-		if own := l.current.Load().ID; id != "" && id != own {
-			return nil, hidden("The credential is for the agent's own session " + own + " alone, and was used for " + short(id) + ".")
+		own := l.current.Load()
+		if id != "" && id != own.ID {
+			return nil, hidden("The credential is for the agent's own session " + own.ID + " alone, and was used for " + short(id) + ".")
+		}
+		if p.Conversation != 0 && p.Conversation != own.Piece+1 {
+			return nil, conversationOver(own.ID)
 		}
 		return l, nil
 	case identity.Host:
@@ -295,7 +299,7 @@ func (g *Gateway) sideBySide(agent string) bool {
 func ownWaits(given string) error {
 	return fault.Wrap(fault.New(fault.SessionClosed, "The session %s is open, which was opened for the agent, and its own session was used.", given),
 		fault.SessionClosed, "A session is open that a host or a person opened for this agent. The agent's own one can't be used beside it.").
-		Try("Use the session_token of that session, or ask whoever opened it to close it.")
+		Try("Ask your person to go on in that session, which has a token of its own, or to end it.")
 }
 
 func (g *Gateway) ownSession(ctx context.Context, p identity.Principal) (*live, error) {
@@ -320,8 +324,7 @@ func (g *Gateway) ownSession(ctx context.Context, p identity.Principal) (*live, 
 		}
 		s = session.New(p.ID, session.Phase(d.StartPhase), p.String(), g.now())
 		s.Own, s.Budget = true, g.settings.Load().tierOf(d).Budget
-		s = s.Raise(last.Labels...)
-		s.Follows = last.ID
+		s = s.After(last)
 		given, err := g.given(ctx, last.ID)
 		if err != nil {
 			return nil, err
@@ -504,8 +507,8 @@ func (g *Gateway) rotate(ctx context.Context, p identity.Principal, s session.Se
 		if err != nil {
 			return s, err
 		}
-		next := s.Raise(last.Labels...).Raise(labels...)
-		next.Used, next.Follows = max(s.Used, last.Used), last.ID
+		next := s.After(last).Raise(labels...)
+		next.Used = max(s.Used, last.Used)
 		given, err := g.given(ctx, last.ID)
 		if err != nil {
 			return s, err

@@ -393,6 +393,7 @@ var endpoints = []endpoint{
 	{"GET", "/v1/sessions", "", "viewer approver operator auditor"},
 	{"GET", "/v1/stored", "", "viewer approver operator auditor"},
 	{"POST", "/v1/sessions", `{"agent_id":"worker","user_request":"x"}`, "operator"},
+	{"POST", "/v1/sessions/next", `{"agent_id":"worker"}`, "operator"},
 	{"GET", "/v1/sessions/{id}", "", "viewer approver operator auditor"},
 	{"POST", "/v1/sessions/{id}/words", `{"text":"x"}`, "operator"},
 	{"POST", "/v1/sessions/{id}/phase", `{"phase":"execution","reason":"x"}`, "operator"},

@@ -198,6 +198,7 @@ var pages = []struct{ pattern, needs string }{
 	{"POST /agents/{id}/unkill", "operator"},
 	{"POST /agents/{id}/quarantine", "operator"},
 	{"POST /agents/{id}/restore", "operator"},
+	{"POST /agents/{id}/next", "operator"},
 	{"GET /audit", "auditor"},
 	{"GET /audit/{index}", "auditor"},
 	{"POST /audit/{index}/verify", "auditor"},

@@ -44,6 +44,11 @@ type PhaseBody struct {
 	Reason string `json:"reason" required:"false" maxLength:"2000"`
 }
 
+// NextBody names the agent whose next conversation is to be fresh.
+type NextBody struct {
+	Agent string `json:"agent_id" maxLength:"64"`
+}
+
 // ReleaseBody takes labels off a session, or off stored data.
 type ReleaseBody struct {
 	Labels []string `json:"labels" minItems:"1" maxItems:"64"`
@@ -112,6 +117,10 @@ func (a *API) sessionRoutes(s *side) {
 	handle(s, route{method: http.MethodPost, path: "/v1/sessions", roles: operator, status: http.StatusCreated, summary: "Open a session for an agent"},
 		func(ctx context.Context, p identity.Principal, in *struct{ Body OpenBody }) (OpenedSession, error) {
 			return a.open(ctx, p, in.Body)
+		})
+	handle(s, route{method: http.MethodPost, path: "/v1/sessions/next", roles: operator, summary: "Let an agent's next conversation be a fresh session of its own, once"},
+		func(ctx context.Context, p identity.Principal, in *struct{ Body NextBody }) (gateway.NextSession, error) {
+			return a.g.OrderNext(ctx, in.Body.Agent, p.String())
 		})
 	handle(s, route{method: http.MethodGet, path: at, roles: readers, summary: "A session with its plan and labels"},
 		func(ctx context.Context, _ identity.Principal, in *PathID) (gateway.Status, error) {

@@ -66,6 +66,9 @@ type Principal struct {
 	Roles   []Role // for Person
 	TokenID string
 	Expires time.Time // zero: never
+	// Conversation is set for Agent by a door that knows conversations: one more than the Piece of the own session that was the agent's when this
+	// one began. In a session of another piece it is over. 0: the door knows none.
+	Conversation int64
 }
 
 // Has tells whether the person has the role, or is an admin.

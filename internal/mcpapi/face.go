@@ -38,6 +38,9 @@ type Gateway interface {
 	Call(ctx context.Context, r gateway.Request) gateway.Answer
 	// SessionFor opens an agent's own session at first use.
 	SessionFor(ctx context.Context, p identity.Principal) (session.Session, error)
+	// BeginConversation begins a conversation, in a fresh session if a person ordered one, and returns the principal for the rest of it. stateless:
+	// the request knows no conversation.
+	BeginConversation(ctx context.Context, p identity.Principal, stateless bool) (identity.Principal, error)
 	// Operations and Offers return what permission and standing let the principal see; Operations are sorted by name. Listing returns the same
 	// as Operations, for a list that goes to the agent: before it returns, the session holds the labels that the definitions bring.
 	Operations(ctx context.Context, p identity.Principal) []*catalogue.Operation

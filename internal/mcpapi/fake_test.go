@@ -50,6 +50,7 @@ type fake struct {
 	onCall   func(ctx context.Context, r gateway.Request) gateway.Answer
 	onPrompt func() (string, error)
 	unlisted error // why no list of tools can be given
+	begun    int64 // conversations
 }
 
 const (
@@ -163,6 +164,17 @@ func sessionOf(p identity.Principal) string {
 
 func (f *fake) SessionFor(_ context.Context, p identity.Principal) (session.Session, error) {
 	return session.Session{ID: sessionOf(p), Agent: p.ID, State: session.Open, Phase: session.Planning}, nil
+}
+
+// BeginConversation counts the conversations that begin.
+func (f *fake) BeginConversation(_ context.Context, p identity.Principal, stateless bool) (identity.Principal, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !stateless {
+		f.begun++
+		p.Conversation = f.begun
+	}
+	return p, nil
 }
 
 // Operations hides tools that start with secret_ from the agent "other".

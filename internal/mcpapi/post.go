@@ -60,6 +60,9 @@ func (f *Face) postModern(w http.ResponseWriter, r *http.Request, p identity.Pri
 		s.fail(f.recordRefusal(p, "", e))
 		return
 	}
+	if _, err := f.g.BeginConversation(r.Context(), p, true); err != nil { // what the request asks for is refused for the same cause, in its own form
+		f.o.Log.Debug("a request began no conversation", "error", err)
+	}
 	switch req.Method {
 	case "server/discover", "subscriptions/listen":
 		ctx, cancel := context.WithCancel(r.Context())
@@ -93,6 +96,7 @@ func (f *Face) postLegacy(w http.ResponseWriter, r *http.Request, p identity.Pri
 		return
 	}
 	defer release()
+	p.Conversation = c.owner.Conversation
 	switch {
 	case req.Method == "ping":
 		s.result(json.RawMessage("{}"))

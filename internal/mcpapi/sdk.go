@@ -138,6 +138,14 @@ func (f *Face) initialize(ctx context.Context, h *handshake, method string, req 
 	if !ok || ss.ID() == "" {
 		return nil, sdkError(internalError(web.RequestID(ctx)))
 	}
+	if f.known(ss.ID()) {
+		return next(ctx, method, req) // a second initialize, which begins nothing: the SDK refuses it
+	}
+	p, err := f.g.BeginConversation(ctx, h.principal, false)
+	if err != nil {
+		return nil, f.turnedAway(ctx, h.principal, method, err)
+	}
+	h.principal = p
 	prompt, err := f.g.SystemPrompt(ctx, h.principal)
 	if err != nil {
 		return nil, f.turnedAway(ctx, h.principal, method, err)
@@ -145,9 +153,6 @@ func (f *Face) initialize(ctx context.Context, h *handshake, method string, req 
 	c := &connection{
 		id: ss.ID(), owner: h.principal, ss: ss, caps: h.caps, asks: askable(h.caps), last: f.o.Clock(), level: silent,
 		running: map[string]context.CancelCauseFunc{}, pending: map[string]chan reply{},
-	}
-	if f.known(c.id) {
-		return next(ctx, method, req) // a second initialize: the SDK refuses it
 	}
 	if err := f.add(c); err != nil {
 		return nil, f.turnedAway(ctx, h.principal, method, err)

@@ -120,9 +120,11 @@ type Session struct {
 	Agent       string        `json:"agent_id"`
 	Requester   string        `json:"requester,omitempty"`
 	UserRequest string        `json:"user_request,omitempty"`
-	OpenedBy    string        `json:"opened_by"` // principal, as kind:id
-	Own         bool          `json:"own"`       // the session that the agent's own token stands for
-	Follows     string        `json:"-"`         // of an own session that is to be opened: the session before it; "" if there is none
+	OpenedBy    string        `json:"opened_by"`       // principal, as kind:id
+	Own         bool          `json:"own"`             // the session that the agent's own token stands for
+	Follows     string        `json:"-"`               // of an own session that is to be opened: the session before it; "" if there is none
+	Piece       int64         `json:"piece,omitempty"` // of an own session: how many fresh ones people ordered for the agent before and with it
+	Next        *Next         `json:"next,omitempty"`  // a person ordered that the agent's next conversation is a fresh own session; nil: nobody did
 	Phase       Phase         `json:"phase"`
 	PhaseBy     string        `json:"phase_by,omitempty"`     // who moved it to the phase: a principal, or ByRule; "": it began in it
 	Opened      *Opening      `json:"phase_opened,omitempty"` // the person's yes to a plan that opened the execution phase; nil: something else did, or it is not open
@@ -140,6 +142,12 @@ type Session struct {
 type Opening struct {
 	Plan      string `json:"plan_id"`
 	StopEpoch int64  `json:"stop_epoch,omitempty"` // of the plan: after one more stop of the agent, the yes counts for nothing
+}
+
+// Next is a person's order that the agent's next conversation is a fresh session of its own.
+type Next struct {
+	By string    `json:"by"` // principal, as kind:id
+	At time.Time `json:"at"`
 }
 
 // Page is a part of the list of sessions.
@@ -161,6 +169,39 @@ func New(agent string, phase Phase, openedBy string, now time.Time) Session {
 		ID: call.NewID("sess_", now), Agent: agent, OpenedBy: openedBy, Phase: phase, State: Open,
 		Labels: []flow.Held{}, Version: 1, OpenedAt: now.UTC(),
 	}
+}
+
+// After lets a new own session follow the agent's last one, with its labels and what a person ordered: neither a new connection nor a closed session
+// cleans an agent.
+func (s Session) After(last Session) Session {
+	s = s.Raise(last.Labels...)
+	s.Follows, s.Piece, s.Next = last.ID, last.Piece, last.Next
+	return s
+}
+
+// Anew lets a new own session begin a piece of work in the place of the agent's last one, as a person ordered: with nothing of it.
+func (s Session) Anew(last Session) Session {
+	s.Follows, s.Piece = last.ID, last.Piece+1
+	return s
+}
+
+// Succeeds reports whether the new own session may come after the agent's last one: with all of its labels and a person's order that is still to be
+// carried out, or as what carries that order out.
+func (s Session) Succeeds(last Session) bool {
+	if last.Next != nil && s.Piece == last.Piece+1 {
+		return true
+	}
+	return s.Piece == last.Piece && (s.Next == nil) == (last.Next == nil) && !slices.ContainsFunc(last.Labels, func(h flow.Held) bool { return !s.Holds(h.Label) })
+}
+
+// OrderNext notes a person's order for the agent's next conversation, in an own session that is open or the last one.
+func (s Session) OrderNext(by string, now time.Time) (Session, error) {
+	if !s.Own {
+		return s, fault.New(fault.Conflict, "Session %s is not the agent's own.", s.ID)
+	}
+	s.Next = &Next{By: by, At: now.UTC()}
+	s.Version++
+	return s, nil
 }
 
 func (s Session) open() error {

@@ -73,8 +73,8 @@ func (db *DB) OpenSession(ctx context.Context, s session.Session, e audit.Entry,
 }
 
 // free refuses a session whose id is taken, and an own session where the agent has an open one, that follows another than the newest, or that
-// lacks a label of that, because its maker read the store too early. It only reads, so a refusal
-// costs the other jobs of its batch nothing.
+// doesn't succeed that one as it is by now, because its maker read the store too early. It only reads, so a refusal costs the other jobs of its batch
+// nothing.
 func (t *tx) free(s session.Session) error {
 	switch _, err := t.session(s.ID); {
 	case err == nil:
@@ -99,10 +99,8 @@ func (t *tx) free(s session.Session) error {
 	case id != s.Follows:
 		return fault.New(fault.Conflict, "Agent %s has opened another session since this one was made.", s.Agent)
 	}
-	for _, h := range last.Labels {
-		if !s.Holds(h.Label) {
-			return fault.New(fault.Conflict, "Agent %s has had the label %s since this session was made.", s.Agent, h.Label)
-		}
+	if !s.Succeeds(last) {
+		return fault.New(fault.Conflict, "Agent %s has had another label since this session was made, or a person ordered a fresh one.", s.Agent)
 	}
 	return nil
 }
