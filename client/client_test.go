@@ -30,7 +30,7 @@ var types = map[string]any{
 	"FaultVerdict": client.Verdict{}, "FaultBecause": client.Because{}, "FaultRemedy": client.Remedy{},
 	"DeclareBody": client.NewDeclaration{}, "DeclareJustification": client.Justification{}, "GatewayDeclareAnswer": client.DeclareAnswer{},
 	"DeclareDeclaration": client.Declaration{}, "DeskQuestion": client.Approval{}, "ApprovalReason": client.ApprovalReason{}, "ApprovalFinding": client.Finding{}, "ApprovalVote": client.Vote{},
-	"ApprovalPage": client.ApprovalPage{}, "DeskEarlier": client.Earlier{}, "DeskDescribed": client.Described{}, "AnchorStatus": client.Anchor{}, "SessionOpening": client.PhaseOpening{}, "SessionNext": client.OrderedNext{}, "GatewayNextSession": client.NextSession{}, "StandingQuarantine": client.Quarantine{}, "SignInLink": client.SignInLink{}, "BatchItem": client.ApprovalRef{}, "DeskBatched": client.Batched{},
+	"ApprovalPage": client.ApprovalPage{}, "DeskEarlier": client.Earlier{}, "DeskDescribed": client.Described{}, "AnchorStatus": client.Anchor{}, "SessionOpening": client.PhaseOpening{}, "SessionNext": client.OrderedNext{}, "GatewayNextSession": client.NextSession{}, "HookKey": client.HookKey{}, "StandingQuarantine": client.Quarantine{}, "SignInLink": client.SignInLink{}, "BatchItem": client.ApprovalRef{}, "DeskBatched": client.Batched{},
 	"CallAnswer": client.CallAnswer{}, "CallOutcome": client.CallOutcome{}, "SessionPage": client.SessionPage{}, "StoredList": client.StoredList{}, "StoredMark": client.StoredLabels{}, "SessionDamaged": client.DamagedSession{},
 	"Switch": client.Switch{}, "Replica": client.Replica{}, "KillStatus": client.KillStatus{}, "Agent": client.Agent{},
 	"ThreatSuspicion": client.Suspicion{}, "CatalogueAcceptance": client.Acceptance{}, "Accepted": client.Accepted{},

@@ -65,6 +65,21 @@ func (c *Client) OrderNextSession(ctx context.Context, agent string) (*NextSessi
 	}{agent})
 }
 
+// HookKey makes a key with which the prompt hook of a client adds the person's words to the session, on the agents' side, and can do nothing else.
+func (c *Client) HookKey(ctx context.Context, id string) (string, error) {
+	k, err := do[HookKey](ctx, c, http.MethodPost, "/v1/sessions/"+seg(id)+"/hook-key", struct{}{})
+	if err != nil {
+		return "", err
+	}
+	return k.Key, nil
+}
+
+// HookKey is a key of a session.
+type HookKey struct {
+	SessionID string `json:"session_id"`
+	Key       string `json:"hook_key"`
+}
+
 func (c *Client) act(ctx context.Context, id, act string, body any) (*Session, error) {
 	return do[Session](ctx, c, http.MethodPost, "/v1/sessions/"+seg(id)+act, body)
 }
@@ -95,6 +110,13 @@ type AddedWords struct {
 // AddWords adds what the person asked for later to the request of a session.
 func (c *Client) AddWords(ctx context.Context, id, text string) (*AddedWords, error) {
 	return do[AddedWords](ctx, c, http.MethodPost, "/v1/sessions/"+seg(id)+"/words", struct {
+		Text string `json:"text"`
+	}{text})
+}
+
+// AddOwnWords adds what the person asked for later to the session of a hook's key.
+func (c *Client) AddOwnWords(ctx context.Context, text string) (*AddedWords, error) {
+	return do[AddedWords](ctx, c, http.MethodPost, "/v1/session/self/words", struct {
 		Text string `json:"text"`
 	}{text})
 }

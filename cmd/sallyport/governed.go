@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"iter"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -20,28 +21,34 @@ func governed() (pid int, yes bool) {
 	if identity.KindOf(strings.TrimSpace(os.Getenv(envToken))) == identity.Session {
 		return os.Getpid(), true
 	}
-	pid = os.Getppid()
-	for range maxAncestors {
-		if pid <= 1 {
-			break
-		}
-		dir := filepath.Join("/proc", strconv.Itoa(pid))
-		environ, _ := os.ReadFile(filepath.Join(dir, "environ")) // of another user's process: not readable, so its children are no session of this user
+	for pid := range lineage(os.Getppid()) {
+		environ, _ := os.ReadFile(procFile(pid, "environ")) // of another user's process: not readable, so its children are no session of this user
 		for v := range bytes.SplitSeq(environ, []byte{0}) {
 			if token, ok := bytes.CutPrefix(v, []byte(envToken+"=")); ok && identity.KindOf(string(token)) == identity.Session {
 				return pid, true
 			}
 		}
-		status, err := os.ReadFile(filepath.Join(dir, "status"))
-		if err != nil {
-			break
-		}
-		if pid = parentIn(status); pid == 0 {
-			break
-		}
 	}
 	return 0, false
 }
+
+// lineage are a process and those above it, as far as /proc tells.
+func lineage(pid int) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		for range maxAncestors {
+			if pid <= 1 || !yield(pid) {
+				return
+			}
+			status, err := os.ReadFile(procFile(pid, "status"))
+			if err != nil {
+				return
+			}
+			pid = parentIn(status)
+		}
+	}
+}
+
+func procFile(pid int, name string) string { return filepath.Join("/proc", strconv.Itoa(pid), name) }
 
 func parentIn(status []byte) int {
 	for line := range bytes.Lines(status) {

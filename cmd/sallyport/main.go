@@ -275,7 +275,7 @@ sallyport status                    how the running gateway is`),
 	root.AddCommand(
 		c.serve(), c.initialise(), c.demo(), c.doctor(), c.lint(), c.reload(), c.status(),
 		c.runProgram(), c.manifest(), c.plan(), c.approvals(), c.sessions(), c.stored(), c.agents(), c.tools(), c.upstreams(),
-		c.kill(), c.unkill(), c.audit(), c.backup(), c.restore(), flowCommand(c), c.token(), c.client(), c.connect(), c.version(),
+		c.kill(), c.unkill(), c.audit(), c.backup(), c.restore(), flowCommand(c), c.token(), c.client(), c.connect(), c.hook(), c.version(),
 	)
 	root.InitDefaultCompletionCmd()
 	if completion, _, err := root.Find([]string{"completion"}); err == nil {

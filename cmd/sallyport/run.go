@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -33,7 +34,7 @@ func (c *cli) runProgram() *cobra.Command {
 	cmd := c.command(about{
 		use: "run --agent ID [--request TEXT] -- COMMAND…", short: "Start a program in a fresh session, which ends with it",
 		long: `The session is one piece of work: it has no labels yet, and its own budget. The program finds the session's token in SALLYPORT_TOKEN, and the
-gateway in SALLYPORT_MCP_URL (for MCP clients) and SALLYPORT_URL (for sallyport connect). When the program ends, the session is closed; its files stay
+gateway in SALLYPORT_MCP_URL (for MCP clients) and SALLYPORT_URL (for sallyport connect). A prompt hook of the program can call sallyport hook words. When the program ends, the session is closed; its files stay
 until sallyport sessions remove-files. The exit code is the program's.
 
 Say with --request what you want done: arguments of calls are traced to these words. Add more with sallyport sessions say.`,
@@ -55,7 +56,11 @@ Say with --request what you want done: arguments of calls are traced to these wo
 		if err != nil {
 			return err
 		}
-		code, err := c.runIn(s, mcp, path, args)
+		words, err := c.words(ctx, cl, s.SessionID, mcp)
+		if err != nil { // without it more is asked about, and nothing less
+			fmt.Fprintf(c.err, "sallyport: a prompt hook can add no words to %s: %s\n", s.SessionID, printable(err.Error()))
+		}
+		code, err := c.runIn(s, mcp, words, path, args)
 		if failed := closeSession(cl, s.SessionID, code); failed != nil {
 			fmt.Fprintf(c.err, "sallyport: the session %s is still open: %s\n  Close it: sallyport sessions close %s --reason done\n", s.SessionID, printable(failed.Error()), s.SessionID)
 		}
@@ -84,22 +89,42 @@ func (c *cli) agentsAddress() (string, error) {
 	return c.address(agentSide)
 }
 
+// words makes the door for the program's prompt hook, with a key of its own.
+func (c *cli) words(ctx context.Context, cl *client.Client, session, address string) (*wordsDoor, error) {
+	key, err := cl.HookKey(ctx, session)
+	if err != nil {
+		return nil, err
+	}
+	hook, err := client.New(address, key)
+	if err != nil {
+		return nil, err
+	}
+	return openWords(hook.AddOwnWords)
+}
+
 // runIn runs the program in the session and returns its exit code: that of shells for one that a signal ended.
-func (c *cli) runIn(s *client.OpenedSession, address, path string, args []string) (code int, err error) {
+func (c *cli) runIn(s *client.OpenedSession, address string, words *wordsDoor, path string, args []string) (code int, err error) {
 	program := exec.Command(path, args[1:]...)
 	program.Args[0] = args[0]
 	program.Stdin, program.Stdout, program.Stderr = c.in, c.out, c.err
 	for _, v := range os.Environ() {
-		if name, _, _ := strings.Cut(v, "="); name != envToken && name != envURL && name != envMCP {
+		if name, _, _ := strings.Cut(v, "="); !slices.Contains([]string{envToken, envURL, envMCP, envWords}, name) {
 			program.Env = append(program.Env, v)
 		}
 	}
 	program.Env = append(program.Env, envToken+"="+s.SessionToken, envURL+"="+address, envMCP+"="+address+"/mcp")
+	if words != nil {
+		defer words.close()
+		program.Env = append(program.Env, envWords+"="+words.path())
+	}
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer signal.Stop(signals)
 	if err := program.Start(); err != nil {
 		return 0, err
+	}
+	if words != nil {
+		go words.serve(program.Process.Pid)
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- program.Wait() }()

@@ -18,7 +18,7 @@ func agentOf(p identity.Principal) string {
 	switch p.Kind {
 	case identity.Agent:
 		return p.ID
-	case identity.Session:
+	case identity.Session, identity.Hook:
 		return p.Agent
 	}
 	return ""

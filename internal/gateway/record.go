@@ -175,7 +175,7 @@ func (g *Gateway) Refused(a Attempt, v fault.Verdict) {
 		Kind: audit.Decision, Action: "request", Agent: agentOf(p), Actor: a.actor(), Door: a.Door, Remote: a.Remote, Operation: short(a.What), RequestID: v.RequestID,
 		Decision: string(fault.Deny), Stage: v.Stage, Code: string(v.Code), Reason: audit.Clip(v.Reason),
 	}
-	if p.Kind == identity.Session {
+	if p.Kind == identity.Session || p.Kind == identity.Hook {
 		e.Session = p.ID
 	}
 	g.refusals.RecordDoorLater(e)

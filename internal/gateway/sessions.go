@@ -538,8 +538,8 @@ type Words struct {
 	Confirms bool `json:"confirms"`
 }
 
-// AddWords adds what the person asked for later to the request of a session, as an entry (FL-2). Hosts may in the sessions that they opened, people in any.
-// No agent can: its words are not the person's, whatever token it has.
+// AddWords adds what the person asked for later to the request of a session, as an entry (FL-2). Hosts may in the sessions that they opened, people in any,
+// and the hook of a client in its own. No agent can: its words are not the person's, whatever token it has.
 func (g *Gateway) AddWords(ctx context.Context, p identity.Principal, id, text string) (Words, error) {
 	var l *live
 	var err error
@@ -548,8 +548,13 @@ func (g *Gateway) AddWords(ctx context.Context, p identity.Principal, id, text s
 		l, err = g.liveSession(ctx, id)
 	case identity.Host:
 		l, err = g.sessionOf(ctx, p, id)
+	case identity.Hook:
+		if id != "" && id != p.ID {
+			return Words{}, fault.New(fault.PermissionDenied, "This key is for the words of one other session.").At("session_id")
+		}
+		l, err = g.liveSession(ctx, p.ID)
 	default:
-		return Words{}, fault.New(fault.CredentialWrongKind, "Only a host or a person can add to the person's words.")
+		return Words{}, fault.New(fault.CredentialWrongKind, "Only a host, a person or the prompt hook of a client can add to the person's words.")
 	}
 	if err != nil {
 		return Words{}, err
@@ -566,6 +571,21 @@ func (g *Gateway) AddWords(ctx context.Context, p identity.Principal, id, text s
 		return next, err
 	})
 	return w, err
+}
+
+// HookKey makes a key for the prompt hook of a client that runs in an open session. It adds the person's words to that session, opens no other door, and
+// is of no use once the session is closed.
+func (g *Gateway) HookKey(ctx context.Context, id, by string) (string, error) {
+	l, err := g.liveSession(ctx, id)
+	if err != nil {
+		return "", err
+	}
+	s := l.current.Load()
+	if s.State != session.Open {
+		return "", fault.New(fault.SessionClosed, "Session %s is closed.", s.ID)
+	}
+	secret, _, err := g.standing.IssueToken(ctx, identity.Principal{Kind: identity.Hook, ID: s.ID, Agent: s.Agent}, by)
+	return secret, err
 }
 
 // SessionFor returns the session that the principal speaks for, opening an agent's own at first use.

@@ -113,7 +113,7 @@ func (a *API) agentRoutes(s *side) {
 		func(ctx context.Context, p identity.Principal, in *SessionRef) (gateway.Status, error) {
 			return answer[gateway.Status](a.g.Status(ctx, p, in.session()))
 		})
-	handle(s, route{method: http.MethodPost, path: at + "/words", summary: "Add what the person asked for later; for hosts alone"},
+	handle(s, route{method: http.MethodPost, path: at + "/words", hooks: true, summary: "Add what the person asked for later; for hosts and the prompt hooks of clients"},
 		func(ctx context.Context, p identity.Principal, in *struct {
 			SessionRef
 			Body WordsBody

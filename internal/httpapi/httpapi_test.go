@@ -395,6 +395,7 @@ var endpoints = []endpoint{
 	{"POST", "/v1/sessions", `{"agent_id":"worker","user_request":"x"}`, "operator"},
 	{"POST", "/v1/sessions/next", `{"agent_id":"worker"}`, "operator"},
 	{"GET", "/v1/sessions/{id}", "", "viewer approver operator auditor"},
+	{"POST", "/v1/sessions/{id}/hook-key", ``, "operator"},
 	{"POST", "/v1/sessions/{id}/words", `{"text":"x"}`, "operator"},
 	{"POST", "/v1/sessions/{id}/phase", `{"phase":"execution","reason":"x"}`, "operator"},
 	{"POST", "/v1/sessions/{id}/release", `{"labels":["internal"],"reason":"x"}`, "operator"},
@@ -461,6 +462,10 @@ func TestWhoMayDoWhat(t *testing.T) {
 	if err != nil || w.g.Standing().RevokeToken(t.Context(), tok.ID, "test") != nil {
 		t.Fatal(err)
 	}
+	hook, err := w.g.HookKey(t.Context(), opened.SessionID, "person:root")
+	if err != nil {
+		t.Fatal(err)
+	}
 	type credential struct {
 		name, token string
 		bad         bool // opens nothing
@@ -473,6 +478,7 @@ func TestWhoMayDoWhat(t *testing.T) {
 		{name: "agent", token: w.token(identity.Agent, "worker"), kind: identity.Agent},
 		{name: "session", token: opened.SessionToken, kind: identity.Session},
 		{name: "host", token: w.token(identity.Host, "desk"), kind: identity.Host},
+		{name: "hook", token: hook, kind: identity.Hook},
 	}
 	for _, r := range identity.Roles {
 		credentials = append(credentials, credential{name: string(r), token: w.token(identity.Person, "p-"+string(r), r), kind: identity.Person, role: r})
@@ -490,7 +496,7 @@ func TestWhoMayDoWhat(t *testing.T) {
 			a := w.send(server, e.method, e.url(opened.SessionID), c.token, e.body)
 			where := fmt.Sprintf("%s %s with %s: %d %.200s", e.method, e.path, c.name, a.status, a.body)
 			allowed := e.needs == "open" ||
-				e.needs == "agents" && c.kind != identity.Person && !c.bad || e.needs == "hosts" && c.kind == identity.Host && !c.bad ||
+				e.needs == "agents" && c.kind != identity.Person && c.kind != identity.Hook && !c.bad || e.needs == "hosts" && (c.kind == identity.Host || c.kind == identity.Hook) && !c.bad ||
 				c.kind == identity.Person && !e.agents() && (c.role == identity.Admin || slices.Contains(strings.Fields(e.needs), string(c.role)))
 			switch {
 			case allowed:
@@ -501,7 +507,7 @@ func TestWhoMayDoWhat(t *testing.T) {
 				if p := a.problem(t); a.status != 401 || p.Code != "credential.missing" || !strings.HasPrefix(a.header.Get("WWW-Authenticate"), "Bearer ") {
 					t.Errorf("should need a credential: %s", where)
 				}
-			case e.needs == "hosts" && c.kind != identity.Person:
+			case c.kind == identity.Hook && e.agents(), e.needs == "hosts" && c.kind != identity.Person:
 				if p := a.problem(t); a.status != 403 || p.Code != "credential.wrong_kind" {
 					t.Errorf("should be for hosts alone: %s", where)
 				}

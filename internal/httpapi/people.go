@@ -44,6 +44,12 @@ type PhaseBody struct {
 	Reason string `json:"reason" required:"false" maxLength:"2000"`
 }
 
+// HookKey is the key of a client's prompt hook. It is shown only here.
+type HookKey struct {
+	SessionID string `json:"session_id"`
+	Key       string `json:"hook_key"`
+}
+
 // NextBody names the agent whose next conversation is to be fresh.
 type NextBody struct {
 	Agent string `json:"agent_id" maxLength:"64"`
@@ -139,6 +145,11 @@ func (a *API) sessionRoutes(s *side) {
 			Body WordsBody
 		}) (gateway.Words, error) {
 			return a.g.AddWords(ctx, p, in.ID, in.Body.Text)
+		})
+	handle(s, route{method: http.MethodPost, path: at + "/hook-key", roles: operator, summary: "Make a key with which a client's prompt hook adds the person's words to this session"},
+		func(ctx context.Context, p identity.Principal, in *PathID) (HookKey, error) {
+			key, err := a.g.HookKey(ctx, in.ID, p.String())
+			return HookKey{SessionID: in.ID, Key: key}, err
 		})
 	handle(s, route{method: http.MethodPost, path: at + "/release", roles: operator, summary: "Take labels off a session"},
 		func(ctx context.Context, p identity.Principal, in *struct {

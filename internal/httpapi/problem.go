@@ -79,7 +79,7 @@ func transform(ctx huma.Context, _ string, v any) (any, error) {
 // wrongSide refuses a valid credential of the other side.
 func wrongSide(p identity.Principal, people bool) error {
 	if people {
-		return fault.New(fault.CredentialWrongKind, "This is the people's side, and this is a token for an agent, a host or a session (kind %q).", string(p.Kind)).
+		return fault.New(fault.CredentialWrongKind, "This is the people's side, and this is a token for an agent, a host, a session or a hook (kind %q).", string(p.Kind)).
 			Try("Use a person's token; is SALLYPORT_TOKEN set to another? Agents, hosts and sessions use the agents' side: the address under listen, 127.0.0.1:7575 by default.")
 	}
 	return fault.New(fault.CredentialWrongKind, "This is the agents' side, and this is a person's token.").

@@ -31,6 +31,7 @@ type route struct {
 	roles        []identity.Role // of which a person needs one; none: any person, or on the agents' side any credential of it
 	status       int             // of a success; 0: 200
 	emptyBody    bool            // no body at all counts as {}
+	hooks        bool            // the key of a client's prompt hook may use it: nothing else is open to that
 	listsFields  bool            // the handler reads the body's fields strictly itself, to list everything that is wrong with them
 }
 
@@ -55,6 +56,9 @@ func handle[I, O any](s *side, rt route, h func(ctx context.Context, p identity.
 	op.Middlewares = huma.Middlewares{func(ctx huma.Context, next func(huma.Context)) {
 		r, w := humago.Unwrap(ctx)
 		p, err := s.admit(r, rt.roles)
+		if err == nil && p.Kind == identity.Hook && !rt.hooks {
+			err = fault.New(fault.CredentialWrongKind, "This key is for the person's words alone.")
+		}
 		asking := who{p, web.Remote(r)}
 		if err != nil {
 			s.recordRefusal(r.Context(), asking, rt, err)

@@ -23,6 +23,7 @@ const (
 	Host    Kind = "host"    // a trusted program of a person's that opens sessions for agents
 	Session Kind = "session" // one session
 	Person  Kind = "person"  // a human, on the people's side only
+	Hook    Kind = "hook"    // the prompt hook of a client in one session: adds the person's words to it, and nothing else
 )
 
 // Role is what a person may do. Roles don't include one another, except that Admin includes all.
@@ -61,8 +62,8 @@ func RoleWords(roles []Role, between string) string {
 // Principal is who a credential speaks for.
 type Principal struct {
 	Kind    Kind
-	ID      string // agent id, host name, session id or person id
-	Agent   string // for Session: the session's agent
+	ID      string // agent id, host name, session id (also for Hook) or person id
+	Agent   string // for Session and Hook: the session's agent
 	Roles   []Role // for Person
 	TokenID string
 	Expires time.Time // zero: never
@@ -99,7 +100,7 @@ type Token struct {
 var encoding = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPadding(base32.NoPadding)
 
 // prefixes lets a person (and a secret scanner) see what a leaked token opens.
-var prefixes = map[Kind]string{Agent: "spt_agent_", Host: "spt_host_", Session: "spt_session_", Person: "spt_person_"}
+var prefixes = map[Kind]string{Agent: "spt_agent_", Host: "spt_host_", Session: "spt_session_", Person: "spt_person_", Hook: "spt_hook_"}
 
 // Mint returns a new secret for the kind and the hash to keep of it.
 func Mint(kind Kind) (secret, hash string) {

@@ -236,6 +236,8 @@ func (f *Face) principal(r *http.Request) (identity.Principal, error) {
 	switch p.Kind {
 	case identity.Agent, identity.Session:
 		return p, nil
+	case identity.Hook:
+		return p, fault.New(fault.CredentialWrongKind, "This key is for the person's words alone.")
 	case identity.Host:
 		return p, fault.New(fault.CredentialWrongKind, "This is a host's token, and a host calls no tools itself.").
 			Try("Open a session with POST /v1/session and use its session_token here.")

@@ -58,6 +58,7 @@ const (
 	agentToken2  = "spt_agent_cccccccccccccccccccccccccccccccc"
 	otherToken   = "spt_agent_bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"
 	sessionToken = "spt_session_aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+	hookToken    = "spt_hook_aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
 	hostToken    = "spt_host_aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
 	personToken  = "spt_person_aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
 )
@@ -68,6 +69,7 @@ func newFake(t testing.TB) *fake {
 		agentToken2:  {Kind: identity.Agent, ID: "local", TokenID: "tok_6"},
 		otherToken:   {Kind: identity.Agent, ID: "other", TokenID: "tok_2"},
 		sessionToken: {Kind: identity.Session, ID: "sess_9", Agent: "local", TokenID: "tok_3"},
+		hookToken:    {Kind: identity.Hook, ID: "sess_1", TokenID: "tok_5"},
 		hostToken:    {Kind: identity.Host, ID: "ide", TokenID: "tok_4"},
 		personToken:  {Kind: identity.Person, ID: "alice", TokenID: "tok_5"},
 	}}

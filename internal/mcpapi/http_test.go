@@ -41,6 +41,7 @@ func TestCredentials(t *testing.T) {
 		{"unknown", "Bearer spt_agent_unknown", 401, "not known"},
 		{"two in one", "Bearer " + agentToken + ", Bearer " + otherToken, 401, "bearer token"},
 		{"host", "Bearer " + hostToken, 403, "POST /v1/session"},
+		{"hook", "Bearer " + hookToken, 403, "words alone"},
 		{"person", "Bearer " + personToken, 403, "agent's token"},
 	} {
 		for _, method := range []string{"POST", "GET", "DELETE"} {

@@ -45,7 +45,7 @@ type bundle struct {
 
 // actorOf is whose refusals are counted together. The sessions of an agent are the agent, so that opening sessions gives nobody more room.
 func actorOf(e *audit.Entry) string {
-	if strings.HasPrefix(e.Actor, string(identity.Session)+":") {
+	if kind, _, _ := strings.Cut(e.Actor, ":"); kind == string(identity.Session) || kind == string(identity.Hook) {
 		return string(identity.Agent) + ":" + e.Agent
 	}
 	return e.Actor

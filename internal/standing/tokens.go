@@ -76,7 +76,7 @@ func MakeToken(ctx context.Context, store TokenStore, subject identity.Principal
 	t = identity.Token{ID: call.NewID("tok_", now), Hash: hash, Subject: subject, Created: now}
 	t.Subject.TokenID = t.ID
 	e := audit.Entry{Kind: audit.Change, Action: "token.create", Actor: by, Decision: "ok", Reason: "for " + subject.String(), CallID: t.ID}
-	if subject.Kind == identity.Session {
+	if subject.Kind == identity.Session || subject.Kind == identity.Hook {
 		e.Session, e.Agent = subject.ID, subject.Agent
 	}
 	if err := store.AddToken(ctx, t, e); err != nil {

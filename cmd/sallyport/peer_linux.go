@@ -1,0 +1,33 @@
+package main
+
+import (
+	"errors"
+	"net"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+var errStranger = errors.New("words are taken from the hook of the program that sallyport run started, and from nobody else")
+
+// peerBelow refuses a connection of another user, or of a process that is not below the program. One that detached itself is not.
+func peerBelow(conn *net.UnixConn, program int) error {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var peer *unix.Ucred
+	var failed error
+	if err := raw.Control(func(fd uintptr) { peer, failed = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); err != nil || failed != nil {
+		return errors.Join(err, failed)
+	}
+	if int(peer.Uid) != os.Getuid() {
+		return errStranger
+	}
+	for pid := range lineage(int(peer.Pid)) {
+		if pid == program {
+			return nil
+		}
+	}
+	return errStranger
+}
