@@ -282,8 +282,10 @@ func TestTiersAreDocumented(t *testing.T) {
 	}
 }
 
-// errors.md has a row for every code with the statuses that both edges give it, and for nothing else.
+// errors.md has a row for every code with the statuses that both edges give it and a way out, and for nothing else. Reserved are the codes
+// that nothing gives.
 func TestErrorCodesAreDocumented(t *testing.T) {
+	given := givenCodes(t)
 	want := map[string]fault.Code{}
 	for _, c := range fault.Codes() {
 		want["`"+string(c)+"`"] = c
@@ -303,13 +305,44 @@ func TestErrorCodesAreDocumented(t *testing.T) {
 		if is := []string{strconv.Itoa(code.HTTPStatus()), strconv.FormatInt(code.RPCCode(), 10), again}; !slices.Equal(is, row[1:4]) {
 			t.Errorf("%s is documented as %q and is %q", code, row[1:4], is)
 		}
-		if row[4] == "" {
-			t.Errorf("%s: what it means is not said", code)
+		if row[4] == "" || row[5] == "" {
+			t.Errorf("%s: what it means, or the way out, is not said", code)
+		}
+		if reserved := strings.HasPrefix(row[4], "reserved: "); reserved == given[code] {
+			t.Errorf("%s is documented as reserved: %v; the gateway gives it: %v", code, reserved, given[code])
 		}
 	}
 	for code := range want {
 		t.Errorf("the code %s has no row in docs/errors.md", code)
 	}
+}
+
+// givenCodes are the codes that the program names outside of their list and of tests.
+func givenCodes(t *testing.T) map[fault.Code]bool {
+	t.Helper()
+	names := map[string]fault.Code{}
+	for _, m := range regexp.MustCompile(`(?m)^\s+(\w+) +Code = "([a-z_.]+)"`).FindAllStringSubmatch(read(t, "internal/fault/fault.go"), -1) {
+		names[m[1]] = fault.Code(m[2])
+	}
+	if len(names) != len(fault.Codes()) {
+		t.Fatalf("%d names of %d codes were found", len(names), len(fault.Codes()))
+	}
+	given := map[fault.Code]bool{}
+	use := regexp.MustCompile(`\bfault\.([A-Z]\w*)`)
+	err := filepath.WalkDir(filepath.Join(repository, "internal"), func(file string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(file, ".go") || strings.HasSuffix(file, "_test.go") || d.Name() == "severity.go" { // that sorts codes into events
+			return err
+		}
+		text, err := os.ReadFile(file)
+		for _, m := range use.FindAllSubmatch(text, -1) {
+			given[names[string(m[1])]] = true
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return given
 }
 
 // keys collects the names that the struct's fields have in a file, with those of structs inside: a.b, a[].b for lists, a.*.b for maps.
