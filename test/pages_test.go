@@ -46,6 +46,20 @@ func TestEveryMarkedPageIsRun(t *testing.T) {
 	}
 }
 
+// docs/README.md lists every page of the folder once, as a task, as reference or as design.
+func TestEveryPageIsInTheIndex(t *testing.T) {
+	rows := regexp.MustCompile(`(?m)^\| \[[^]]+\]\(([\w.-]+)\)`)
+	listed := map[string]int{}
+	for _, m := range rows.FindAllStringSubmatch(read(t, "docs/README.md"), -1) {
+		listed["docs/"+m[1]]++
+	}
+	for name := range pages(t) {
+		if apart := name == "docs/README.md" || name == "docs/glossary.md" || !strings.HasPrefix(name, "docs/"); !apart && listed[name] != 1 {
+			t.Errorf("%s is %d times in docs/README.md", name, listed[name])
+		}
+	}
+}
+
 // follow does what the page says, in a folder of its own.
 func follow(t *testing.T, bin, page string) {
 	ports := map[string]string{"7575": freePort(t), "7576": freePort(t), "8443": freePort(t)}
