@@ -374,17 +374,23 @@ func keys(of reflect.Type, tag, prefix string, into map[string]bool) {
 
 var link = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 
-// Relative links lead somewhere, and files that are named in backticks by their path exist.
+// Relative links lead somewhere, to a section that is there if they name one, and files that are named in backticks by their path exist.
 func TestDocumentsLeadSomewhere(t *testing.T) {
 	pathLike := regexp.MustCompile(`^(cmd|docs|flow|provenance|guard|client|internal|lab|test|\.ci)/[\w./-]*$`)
 	for name, page := range pages(t) {
 		for _, m := range link.FindAllStringSubmatch(page, -1) {
-			target, _, _ := strings.Cut(m[1], "#")
-			if target == "" || strings.Contains(target, "://") {
+			target, section, _ := strings.Cut(m[1], "#")
+			if strings.Contains(m[1], "://") {
 				continue
 			}
-			if _, err := os.Stat(filepath.Join(repository, path.Dir(name), target)); err != nil {
+			to := name
+			if target != "" {
+				to = path.Join(path.Dir(name), target)
+			}
+			if _, err := os.Stat(filepath.Join(repository, to)); err != nil {
 				t.Errorf("%s: the link to %s is broken", name, m[1])
+			} else if section != "" && !slices.Contains(anchors(read(t, to)), section) {
+				t.Errorf("%s: the link to %s leads to no section", name, m[1])
 			}
 		}
 		for _, m := range named.FindAllStringSubmatch(page, -1) {
@@ -396,6 +402,16 @@ func TestDocumentsLeadSomewhere(t *testing.T) {
 			}
 		}
 	}
+}
+
+// anchors are the names by which links reach the headings of a page: in lower case, without punctuation, with hyphens for blanks.
+func anchors(page string) (all []string) {
+	page = regexp.MustCompile("(?s)```.*?\n *```").ReplaceAllString(page, "")
+	for _, m := range regexp.MustCompile(`(?m)^#+ (.+)$`).FindAllStringSubmatch(page, -1) {
+		name := regexp.MustCompile(`[^\p{L}\p{N} _-]`).ReplaceAllString(strings.ToLower(m[1]), "")
+		all = append(all, strings.ReplaceAll(name, " ", "-"))
+	}
+	return all
 }
 
 // cited is what a comment or a page cites as a document: a file of docs, or one in capitals as README.md, with its numbered rule or its section.

@@ -60,6 +60,30 @@ func TestEveryPageIsInTheIndex(t *testing.T) {
 	}
 }
 
+// A task page says what the reader has at the end, and what goes wrong with its way out.
+func TestTaskPagesSayWhatComesOfThem(t *testing.T) {
+	_, tasks, _ := strings.Cut(read(t, "docs/README.md"), "\n## Tasks\n")
+	tasks, _, _ = strings.Cut(tasks, "\n## ")
+	found := regexp.MustCompile(`(?m)^\| \[[^]]+\]\(([\w.-]+)\)`).FindAllStringSubmatch(tasks, -1)
+	if len(found) < 10 {
+		t.Fatalf("only %d task pages were found", len(found))
+	}
+	for _, m := range found {
+		page := read(t, "docs/"+m[1])
+		if m[1] == "external.md" { // a task and its reference in one
+			continue
+		}
+		for _, has := range []string{"\n**At the end** ", "\n## What goes wrong\n"} {
+			if !strings.Contains(page, has) {
+				t.Errorf("docs/%s has no %q", m[1], strings.TrimSpace(has))
+			}
+		}
+		if !strings.Contains(read(t, "README.md"), "](docs/"+m[1]+")") {
+			t.Errorf("the README does not lead to docs/%s", m[1])
+		}
+	}
+}
+
 // follow does what the page says, in a folder of its own.
 func follow(t *testing.T, bin, page string) {
 	ports := map[string]string{"7575": freePort(t), "7576": freePort(t), "8443": freePort(t)}
