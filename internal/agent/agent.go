@@ -90,6 +90,7 @@ type Declaration struct {
 	Digest string `json:"-"` // hex SHA-256 of the canonical JSON of all fields above
 
 	read, write *grants
+	of          string // of a trial agent: the agent that it stands for
 }
 
 // DataSources is everything the agent takes facts from (AG-9).
@@ -147,6 +148,9 @@ func (g *grants) hold(operation string) bool {
 	if g == nil {
 		return false
 	}
+	if g.all && strings.HasPrefix(operation, TrialServer+".") { // "*" is for what the operator's servers offer
+		return g.exact[operation]
+	}
 	roots, free := g.rootsOf(operation)
 	return strings.Contains(operation, ".") && (free || len(roots) > 0)
 }
@@ -156,7 +160,7 @@ func (g *grants) hold(operation string) bool {
 // far as the operation goes; Outside says whether a call lies below them.
 func (d *Declaration) Permits(operation string, write bool) bool {
 	if write {
-		return d.Mode == Operator && d.write.hold(operation)
+		return (d.Mode == Operator || d.of != "" && slices.Contains(trialWrites, operation)) && d.write.hold(operation)
 	}
 	return d.read.hold(operation)
 }
@@ -227,29 +231,32 @@ func (d *Declaration) seal() error {
 
 // Set is the declarations that are in force, by agent id. The zero Set is empty. Immutable.
 type Set struct {
-	byID map[string]*Declaration
-	all  []*Declaration // by id
+	byID map[string]*Declaration // with those of trial agents
+	all  []*Declaration          // by id, without them
 }
 
 // NewSet returns a set of declarations, of which no two have one id.
 func NewSet(declarations ...Declaration) Set {
-	s := Set{byID: make(map[string]*Declaration, len(declarations))}
+	s := Set{byID: make(map[string]*Declaration, 2*len(declarations))}
 	for i := range declarations {
 		d := &declarations[i]
 		s.byID[d.AgentID] = d
 		s.all = append(s.all, d)
+		if t, ok := d.trial(); ok {
+			s.byID[t.AgentID] = t
+		}
 	}
 	slices.SortFunc(s.all, func(a, b *Declaration) int { return cmp.Compare(a.AgentID, b.AgentID) })
 	return s
 }
 
-// Get finds an agent's declaration. Nobody may change it.
+// Get finds the declaration of an agent, or of a trial agent. Nobody may change it.
 func (s Set) Get(id string) (*Declaration, bool) {
 	d, ok := s.byID[id]
 	return d, ok
 }
 
-// All returns every declaration, by id.
+// All returns every declaration, by id. Trial agents have none of their own.
 func (s Set) All() []*Declaration { return slices.Clone(s.all) }
 
 // Local is the built-in declaration of the agent "local", for a gateway that has no agents folder: it may use everything that the

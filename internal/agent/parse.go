@@ -421,6 +421,14 @@ func checkID(s string) string {
 	return ""
 }
 
+// checkOwnID keeps the ids of trial agents free.
+func checkOwnID(s string) string {
+	if IsTrial(s) {
+		return display.Quote(s, shownMost) + " begins with " + trialPrefix + ", as only the ids of sallyport doctor do: choose another"
+	}
+	return checkID(s)
+}
+
 var wordPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 
 func checkWord(s string) string {
@@ -441,7 +449,7 @@ func (r *reader) declaration(root *yaml.Node, d *Declaration) {
 		}
 	}
 	r.fields("", root, []field{
-		{"agentId", "a unique id for the agent", r.checked(&d.AgentID, checkID)},
+		{"agentId", "a unique id for the agent", r.checked(&d.AgentID, checkOwnID)},
 		{"agentName", "a name for people", r.str(&d.AgentName)},
 		{"version", "a semantic version, as in version: 1.0.0", r.checked(&d.Version, checkSemver)},
 		{"purpose", "what the agent does", r.str(&d.Purpose)},

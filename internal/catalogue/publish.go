@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"sallyport.example/flow"
+	"sallyport.example/internal/agent"
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/display"
 	"sallyport.example/internal/threat"
@@ -53,6 +54,9 @@ func (c *Catalogue) build() *Snapshot {
 	for id, pin := range c.pins {
 		if s.byID[id] == nil && !strings.HasSuffix(id, serverSeen) {
 			server, tool, _ := strings.Cut(id, ".")
+			if server == agent.TrialServer { // it is there as long as a trial is
+				continue
+			}
 			op := c.operation(server, tool, call.Tool)
 			op.Standing, op.Hash, op.Unread = Gone, pin.Hash, pin.Unread() && !op.Class.TrustFirstSight
 			s.byID[id] = op

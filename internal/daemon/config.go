@@ -653,7 +653,7 @@ func (c *Config) checkUpstreams(p *complaints) {
 		switch {
 		case identity.CheckID(id) != nil || strings.Contains(id, "."):
 			p.bad(field, "use letters, digits, - and _", "%q can't be a server's id", id)
-		case id == "comm" || id == "knowledge" || id == "sallyport":
+		case id == "comm" || id == "knowledge" || id == "sallyport" || id == agent.TrialServer:
 			p.bad(field, "choose another id", "%q is reserved for the gateway's own operations", id)
 		}
 		if (len(u.Command) == 0) == (u.URL == "") {

@@ -45,6 +45,7 @@ import (
 	"sallyport.example/internal/statement"
 	"sallyport.example/internal/store"
 	"sallyport.example/internal/threat"
+	"sallyport.example/internal/trial"
 	"sallyport.example/internal/upstream"
 	"sallyport.example/internal/web"
 )
@@ -72,6 +73,7 @@ type Daemon struct {
 	store *store.DB
 	gate  *gateway.Gateway
 	up    *upstream.Manager
+	trial *trial.Trials
 	comm  *comm.Comm
 	face  *mcpapi.Face
 	api   *httpapi.API
@@ -284,7 +286,7 @@ func (d *Daemon) buildGateway(ctx context.Context, agents agent.Set, policies *p
 	}
 	environment := sha256.Sum256(append([]byte("sallyport environment v1\x00"), key...))
 	d.gate, err = gateway.New(ctx, gateway.Options{
-		Settings: settings, Store: d.store, Upstreams: d.up, Detector: detector, Issuer: issuer,
+		Settings: settings, Store: d.store, Upstreams: trial.Upstreams{Upstreams: d.up}, Detector: detector, Issuer: issuer,
 		Launch: cfg.launchHash, Servers: cfg.launched(), Commands: d.comm.Commands(), RemoveFiles: d.comm.RemoveFiles,
 		Environment: hex.EncodeToString(environment[:8]),
 		Schema: func(raw json.RawMessage) (func([]byte) error, error) {
@@ -309,8 +311,11 @@ func (d *Daemon) buildFaces() error {
 		Log: d.o.Log, Version: d.o.Version, Release: d.up.Release, Hold: time.Duration(d.config().Approvals.Hold),
 		Console: func(approval string) string { return d.consoleURL() + "/approvals/" + approval },
 	})
+	if d.trial, err = d.trials(); err != nil {
+		return err
+	}
 	d.api = httpapi.New(d.gate, d.store, httpapi.Options{
-		Log: d.o.Log, Version: d.o.Version, Agents: d.gate.Agents, People: func() map[string][]identity.Role { return d.config().persons() }, Upstreams: d.servers,
+		Trials: d.trial, Log: d.o.Log, Version: d.o.Version, Agents: d.gate.Agents, People: func() map[string][]identity.Role { return d.config().persons() }, Upstreams: d.servers,
 		Source: func(ctx context.Context) (audit.Source, error) { return d.store.Source(ctx) },
 		Public: d.consoleURL(), OIDC: signIn, Changes: d.changes, Configuration: d.Configuration, Reload: d.Reload, Anchor: func(ctx context.Context) anchor.Status { return d.anchored.watch.Status(ctx) },
 		Deliveries: func(ctx context.Context) ([]console.Deliveries, error) { return d.teller.deliveries(ctx) },
@@ -605,6 +610,11 @@ func (d *Daemon) Close() error {
 					errs = append(errs, err)
 				}
 			}
+		}
+		if d.trial != nil {
+			end, cancel := context.WithTimeout(context.Background(), lastWords)
+			defer cancel()
+			errs = append(errs, d.trial.Close(end))
 		}
 		if d.teller != nil {
 			d.teller.close()

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,6 +9,7 @@ import (
 	"io/fs"
 	"maps"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -20,6 +22,7 @@ import (
 	"sallyport.example/internal/comm/exec"
 	"sallyport.example/internal/comm/query"
 	"sallyport.example/internal/fault"
+	"sallyport.example/internal/live"
 	"sallyport.example/internal/sandbox"
 	"sallyport.example/internal/sentence"
 	"sallyport.example/internal/store"
@@ -29,17 +32,50 @@ import (
 // Check is the result of one check of the doctor.
 type Check struct {
 	Name   string `json:"name"`
-	State  string `json:"state"` // ok, warning or failed
+	State  string `json:"state"` // ok, warning or failed; of a trial of the running gateway also untried, or unused
 	Detail string `json:"detail"`
 	Remedy string `json:"remedy,omitempty"`
+}
+
+// Confinement proves, for each server that the running gateway starts, that its sandbox holds: this program takes the server's place in it, and tries to
+// reach what no server may. running has the sandbox of each server, as the gateway says; canaries are files that no server may read.
+func Confinement(ctx context.Context, config, data string, running map[string]string, canaries ...string) []Check {
+	cfg, err := LoadConfig(config)
+	if err != nil {
+		return []Check{{State: live.Untried, Detail: fmt.Sprintf("the configuration can't be read: %v", err), Remedy: "name the gateway's with --config"}}
+	}
+	f := forbidden(data)
+	f.Files = canaries
+	var all []Check
+	doctorUpstreams(ctx, cfg, data, false, f, func(name, state, remedy, format string, args ...any) {
+		c := Check{Name: strings.TrimPrefix(name, "upstreams."), State: state, Detail: fmt.Sprintf(format, args...), Remedy: remedy}
+		switch {
+		case running[c.Name] == "":
+			c.State, c.Detail, c.Remedy = live.Untried, "the running gateway has no such server", "name its configuration with --config, or start it again"
+		case running[c.Name] != string(cmp.Or(upstream.Sandbox(cfg.Upstreams[c.Name].Sandbox), upstream.Partial)):
+			c.State, c.Detail, c.Remedy = live.Untried, "the running gateway holds it in the sandbox "+running[c.Name]+", and the configuration says another", "name its configuration with --config, or start it again"
+		case running[c.Name] == string(upstream.Unconfined):
+			c.State, c.Detail = live.Unused, "not in use here: "+c.Detail
+		case state == "warning":
+			c.State = live.OK
+		}
+		all = append(all, c)
+	})
+	for _, id := range slices.Sorted(maps.Keys(running)) {
+		if running[id] != "" && !slices.ContainsFunc(all, func(c Check) bool { return c.Name == id }) {
+			all = append(all, Check{Name: id, State: live.Untried, Detail: "the configuration does not name it", Remedy: "name the gateway's configuration with --config"})
+		}
+	}
+	return all
 }
 
 // Doctor looks at an installation from outside: the configuration, the data directory, the sandbox that comm.exec and servers need, what the
 // configuration names, and whether a gateway answers. Where none does, it starts each server in its sandbox and ends it. It fetches npm packages and
 // makes servers' folders, as a start would, and changes nothing else.
-func Doctor(ctx context.Context, config, data string) []Check {
+func Doctor(ctx context.Context, config, data string, progress func(what string)) []Check {
 	var all []Check
 	add := func(name, state, remedy, format string, args ...any) {
+		progress(name)
 		all = append(all, Check{Name: name, State: state, Detail: fmt.Sprintf(format, args...), Remedy: remedy})
 	}
 	cfg, err := LoadConfig(config)
@@ -70,13 +106,13 @@ func Doctor(ctx context.Context, config, data string) []Check {
 	doctorSandbox(cfg, add)
 	doctorDatabases(ctx, cfg, add)
 	running := doctorServer(ctx, data, add)
-	doctorUpstreams(ctx, cfg, data, !running, add)
+	doctorUpstreams(ctx, cfg, data, !running, forbidden(data), add)
 	return all
 }
 
 // doctorUpstreams proves the sandbox of each server that the gateway starts, and where no gateway runs it starts each server in it, to see whether it
 // lives there.
-func doctorUpstreams(ctx context.Context, cfg *Config, data string, start bool, add func(name, state, remedy, format string, args ...any)) {
+func doctorUpstreams(ctx context.Context, cfg *Config, data string, start bool, f sandbox.Forbidden, add func(name, state, remedy, format string, args ...any)) {
 	servers, paths, err := cfg.servers(data)
 	if err != nil {
 		add("upstreams", "failed", "", "%v", err)
@@ -88,13 +124,7 @@ func doctorUpstreams(ctx context.Context, cfg *Config, data string, start bool, 
 		return
 	}
 	defer m.Close()
-	processes := []int{os.Getpid(), os.Getppid()}
-	if text, err := audit.ReadFile(filepath.Join(data, "lock")); err == nil {
-		if pid, err := strconv.Atoi(strings.TrimFunc(string(text), func(r rune) bool { return r < '0' || r > '9' })); err == nil {
-			processes = append(processes, pid)
-		}
-	}
-	for _, r := range m.Rehearse(ctx, processes, start) {
+	for _, r := range m.Rehearse(ctx, f, start) {
 		name := "upstreams." + r.ID
 		switch {
 		case r.Sandbox == upstream.Unconfined:
@@ -127,6 +157,27 @@ func doctorUpstreams(ctx context.Context, cfg *Config, data string, start bool, 
 				strings.Join(append([]string{r.Folder}, r.Write...), ", "), reachable(r), started)
 		}
 	}
+}
+
+// forbidden is what no server may reach: this process, the one above it, the gateway's, its doors, and what the gateway finds in its environment.
+func forbidden(data string) sandbox.Forbidden {
+	f := sandbox.Forbidden{Processes: []int{os.Getpid(), os.Getppid()}, Variables: []string{"SALLYPORT_TOKEN", "SALLYPORT_URL"}}
+	if text, err := audit.ReadFile(filepath.Join(data, "lock")); err == nil {
+		if pid, err := strconv.Atoi(strings.TrimFunc(string(text), func(r rune) bool { return r < '0' || r > '9' })); err == nil {
+			f.Processes = append(f.Processes, pid)
+		}
+	}
+	if b, err := audit.ReadFile(filepath.Join(data, "addresses.json")); err == nil {
+		var addresses map[string]string
+		if json.Unmarshal(b, &addresses) == nil {
+			for _, address := range addresses {
+				if u, err := url.Parse(address); err == nil && u.Port() != "" {
+					f.Addresses = append(f.Addresses, u.Host)
+				}
+			}
+		}
+	}
+	return f
 }
 
 // sentenceOf returns an error for an operator: the sentence of a fault error, the text of any other.

@@ -367,6 +367,9 @@ func (g *Gateway) given(ctx context.Context, last string) ([]evidence.Kept, erro
 	return evidence.TakenOver(kept)
 }
 
+// trialBudget is the budget of a trial agent's session.
+const trialBudget = 2 * time.Second
+
 // declared finds the agent's declaration; an agent without one does nothing.
 func (g *Gateway) declared(id string) (*agent.Declaration, error) {
 	return g.settings.Load().declared(id)
@@ -426,6 +429,10 @@ func (g *Gateway) OpenSession(ctx context.Context, p identity.Principal, r OpenR
 	if err != nil {
 		return s, "", err
 	}
+	trial := agent.IsTrial(r.Agent)
+	if trial && p.Kind != identity.Person {
+		return s, "", fault.New(fault.PermissionDenied, "Only people open sessions of trial agents.").At("agent_id")
+	}
 	var labels []flow.Held
 	for _, word := range r.Labels {
 		l, err := flow.ParseLabel(word)
@@ -436,6 +443,9 @@ func (g *Gateway) OpenSession(ctx context.Context, p identity.Principal, r OpenR
 	}
 	s = session.New(r.Agent, session.Phase(d.StartPhase), p.String(), g.now())
 	s.UserRequest, s.Requester, s.Budget = r.UserRequest, r.Requester, g.settings.Load().tierOf(d).Budget
+	if trial { // so that a person can see within a moment that a spent budget ends the work
+		s.Budget = min(s.Budget, trialBudget)
+	}
 	switch p.Kind {
 	case identity.Host, identity.Person:
 	case identity.Agent:

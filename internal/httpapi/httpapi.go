@@ -34,6 +34,7 @@ import (
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
 	"sallyport.example/internal/session"
+	"sallyport.example/internal/trial"
 	"sallyport.example/internal/web"
 )
 
@@ -62,7 +63,7 @@ type Store interface {
 	Ready(ctx context.Context) error
 }
 
-// Options are the options of New. Every field but Log, Deliveries, Clock, Public, Changes and OIDC is needed.
+// Options are the options of New. Every field but Log, Deliveries, Clock, Public, Changes, OIDC and Trials is needed.
 type Options struct {
 	Log     *slog.Logger // nil: no log
 	Version string
@@ -84,6 +85,8 @@ type Options struct {
 	Configuration func() console.Configuration
 	Reload        func(ctx context.Context, by string) (console.Reloaded, error)
 	OIDC          *console.OIDC // nil: people sign in with tokens and links alone
+	// Trials are those of sallyport doctor --live; nil: there are none.
+	Trials *trial.Trials
 }
 
 // API holds both sides. Make it with New.
@@ -152,6 +155,7 @@ func New(g *gateway.Gateway, s Store, o Options) *API {
 	a.signInRoutes(a.admin)
 	a.eventRoutes(a.admin)
 	a.auditRoutes(a.admin)
+	a.trialRoutes(a.admin)
 	a.plainRoutes(a.admin)
 	a.finishDoc()
 	return a

@@ -132,7 +132,7 @@ func permitted(f *Facts, op *Operation, write bool) fault.Verdict {
 		}
 	}
 	d := f.Rules.Policies.Decide(policy.Request{
-		Agent: f.Caller.Agent, Operation: op.ID, Server: op.Server, Requester: f.Caller.Requester, Door: f.Caller.Door,
+		Agent: f.Caller.Declaration.JudgedAs(), Operation: op.ID, Server: op.Server, Requester: f.Caller.Requester, Door: f.Caller.Door,
 		Phase: string(f.Session.Phase), Effect: string(effect), Sensitivity: string(op.Flow.Sensitivity), Level: level,
 		Labels: f.Session.LabelWords(), Arguments: f.Arguments.Canonical, Permitted: f.Caller.Declaration.Permits(op.ID, write),
 	})

@@ -32,16 +32,26 @@ type attempt struct {
 	Sockets   []string
 	Processes []int
 	Namespace string // of the gateway's processes
+	Addresses []string
+	Variables []string
 }
 
 // Prove starts this binary in the sandbox of s, in the place of its program, and has it try to reach the secrets, the files below them, sockets of this
-// machine, and the given processes. It returns how many things were tried, and which of them could be reached: with a sandbox that holds, none.
-func (s Server) Prove(ctx context.Context, processes []int) (tried int, reached []string, err error) {
-	a := attempt{Processes: processes, Sockets: localSockets()}
+// machine, and what is forbidden. It returns how many things were tried, and which of them could be reached: with a sandbox that holds, none.
+func (s Server) Prove(ctx context.Context, f Forbidden) (tried int, reached []string, err error) {
+	a := attempt{Processes: f.Processes, Sockets: localSockets(), Variables: f.Variables}
+	if s.Network != AnyNetwork {
+		a.Addresses = f.Addresses
+	}
 	if a.Namespace, err = os.Readlink("/proc/self/ns/pid"); err != nil {
 		return 0, nil, err
 	}
 	a.Files = proofOf(s.Secrets, append(slices.Clone(s.Code), s.Folder))
+	for _, file := range f.Files {
+		if !inside(file, slices.Concat(s.Code, s.Read, s.Write, []string{s.Folder})) {
+			a.Files = append(a.Files, file)
+		}
+	}
 	return s.attempt(ctx, a)
 }
 
@@ -174,6 +184,17 @@ func prove() {
 			c.Close()
 		}
 		try("connect to "+s, err)
+	}
+	for _, address := range a.Addresses {
+		c, err := net.DialTimeout("tcp", address, time.Second)
+		if err == nil {
+			c.Close()
+		}
+		try("connect to "+address, err)
+	}
+	for _, name := range a.Variables {
+		_, there := os.LookupEnv(name)
+		try("read the variable "+name, map[bool]error{false: os.ErrNotExist}[there])
 	}
 	if ns, err := os.Readlink("/proc/self/ns/pid"); err == nil && ns == a.Namespace { // else their numbers are others' here
 		for _, pid := range a.Processes {

@@ -38,6 +38,14 @@ type Server struct {
 	Network Network
 }
 
+// Forbidden is what no server may reach, besides the secrets of its sandbox.
+type Forbidden struct {
+	Processes []int
+	Files     []string // a file that the sandbox lists all the same is left out
+	Addresses []string // host:port of servers on this machine; tried where the sandbox gives no network
+	Variables []string // of the environment
+}
+
 // Servers tells in which tier this machine holds a Server: Full with namespaces, Partial with Landlock and seccomp alone, or None. Where it is not
 // Full, missing says what keeps the machine from it, and the way to get it.
 func Servers() (tier Tier, missing []string) {

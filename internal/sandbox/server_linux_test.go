@@ -498,7 +498,7 @@ func TestServerProof(t *testing.T) {
 	}
 	w := newServerWorld(t)
 	s := w.server
-	tried, reached, err := s.Prove(t.Context(), []int{os.Getpid()})
+	tried, reached, err := s.Prove(t.Context(), Forbidden{Processes: []int{os.Getpid()}})
 	if err != nil || tried < 10 || len(reached) > 0 {
 		t.Errorf("tried %d, reached %v, %v", tried, reached, err)
 	}

@@ -41,7 +41,7 @@ func (r TokenRules) Subject(w WantedToken, now time.Time) (identity.Principal, e
 	switch p.Kind {
 	case identity.Host:
 	case identity.Agent:
-		if _, ok := r.Agents.Get(w.ID); !ok {
+		if _, ok := r.Agents.Get(w.ID); !ok || agent.IsTrial(w.ID) {
 			return p, fault.New(fault.AgentUndeclared, "No agent %q is declared.", w.ID).At("id").Try("Add a file for it to the agents folder, and reload the configuration (sallyport reload).")
 		}
 	case identity.Person:

@@ -241,7 +241,7 @@ func TestRehearsalNamesWhatBreaks(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer m.Close()
-		return m.Rehearse(t.Context(), []int{os.Getpid()}, true)[0]
+		return m.Rehearse(t.Context(), sandbox.Forbidden{Processes: []int{os.Getpid()}}, true)[0]
 	}
 	r := rehearse(Confinement{Sandbox: Partial})
 	if r.Err == nil || len(r.Reached) > 0 || r.Tried == 0 || !strings.Contains(r.Stderr, ".tool/state") {
@@ -255,7 +255,7 @@ func TestRehearsalNamesWhatBreaks(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer m.Close()
-	if r := m.Rehearse(context.Background(), nil, true)[0]; r.Sandbox != Unconfined || r.Tried != 0 || r.Err != nil {
+	if r := m.Rehearse(context.Background(), sandbox.Forbidden{}, true)[0]; r.Sandbox != Unconfined || r.Tried != 0 || r.Err != nil {
 		t.Errorf("%+v", r)
 	}
 }

@@ -31,18 +31,18 @@ type Rehearsal struct {
 	Stderr      string   // the end of what the server wrote on its standard error
 }
 
-// Rehearse tries each server that the gateway starts. It proves that the sandbox keeps the given processes of the gateway out of reach; with start, it
+// Rehearse tries each server that the gateway starts. It proves that the sandbox keeps what is forbidden out of reach; with start, it
 // also starts the server in its sandbox, lists what it offers, and ends it. Packages that npx would run are fetched as for a start. Servers without a sandbox are only named.
-func (m *Manager) Rehearse(ctx context.Context, processes []int, start bool) (all []Rehearsal) {
+func (m *Manager) Rehearse(ctx context.Context, forbidden sandbox.Forbidden, start bool) (all []Rehearsal) {
 	for _, id := range m.order {
 		if s := m.servers[id]; s.http == nil {
-			all = append(all, s.rehearse(ctx, processes, start))
+			all = append(all, s.rehearse(ctx, forbidden, start))
 		}
 	}
 	return all
 }
 
-func (s *server) rehearse(ctx context.Context, processes []int, start bool) (r Rehearsal) {
+func (s *server) rehearse(ctx context.Context, forbidden sandbox.Forbidden, start bool) (r Rehearsal) {
 	ctx, cancel := context.WithTimeout(ctx, rehearsalTime)
 	defer cancel()
 	r = Rehearsal{ID: s.cfg.ID, Sandbox: s.cfg.Confine.Sandbox, Folder: s.cfg.Confine.Folder, Hosts: s.cfg.Confine.Hosts}
@@ -64,7 +64,7 @@ func (s *server) rehearse(ctx context.Context, processes []int, start bool) (r R
 		return r
 	}
 	r.Write, r.Network, r.NotLetIn = box.Write, box.Network, omitted
-	if r.Tried, r.Reached, r.Err = box.Prove(ctx, processes); r.Err != nil || !start {
+	if r.Tried, r.Reached, r.Err = box.Prove(ctx, forbidden); r.Err != nil || !start {
 		return r
 	}
 	stderr := &sandbox.Tail{Most: 32 << 10}

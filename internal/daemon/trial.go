@@ -1,0 +1,51 @@
+package daemon
+
+import (
+	"context"
+	"path/filepath"
+	"slices"
+
+	"sallyport.example/flow"
+	"sallyport.example/internal/agent"
+	"sallyport.example/internal/catalogue"
+	"sallyport.example/internal/session"
+	"sallyport.example/internal/trial"
+)
+
+// withTrial adds the gateway's own word on the operations of the trial's server to the operator's on all others.
+func withTrial(said func(server, tool string) catalogue.Classification, labels []flow.Label) func(server, tool string) catalogue.Classification {
+	emits := trial.Emits(labels)
+	return func(server, tool string) catalogue.Classification {
+		if server == agent.TrialServer {
+			return trial.Classify(tool, emits)
+		}
+		return said(server, tool)
+	}
+}
+
+// trials makes what `sallyport doctor --live` tries the controls with.
+func (d *Daemon) trials() (*trial.Trials, error) {
+	folder, err := filepath.Abs(filepath.Join(d.o.Data, "workspace"))
+	if err != nil {
+		return nil, err
+	}
+	here := func() trial.Here {
+		cfg := d.config()
+		h := trial.Here{
+			Mode: cfg.Mode, Labels: slices.Clone(cfg.Flow.Labels), CallsPerMinute: cfg.Limits.CallsPerMinute, Programs: cfg.Comm.Exec.Allow, Workspace: folder,
+			Unconfined: cfg.unconfined(),
+		}
+		for id := range cfg.Comm.Databases {
+			h.Databases = append(h.Databases, id)
+		}
+		slices.Sort(h.Databases)
+		return h
+	}
+	return trial.New(trial.Options{
+		Gateway: d.gate, Agents: d.gate.Agents, Here: here, Log: d.o.Log,
+		Sessions: func(ctx context.Context, most int) ([]session.Session, error) {
+			page, err := d.store.SessionsPage(ctx, "", most, session.Open)
+			return page.Sessions, err
+		},
+	}), nil
+}

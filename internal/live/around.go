@@ -1,0 +1,232 @@
+package live
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"strings"
+
+	"sallyport.example/client"
+	"sallyport.example/internal/clients"
+)
+
+// This file tries what stands around the corridor: the doors, people's commands, the log.
+
+// maxAnswer bounds what is read of an answer.
+const maxAnswer = 1 << 20
+
+// request sends a request as somebody who uses no client of ours, and returns the status and the beginning of the answer.
+func request(ctx context.Context, method, address, token string, body []byte, change func(*http.Request)) (status int, text string, err error) {
+	r, err := http.NewRequestWithContext(ctx, method, address, bytes.NewReader(body))
+	if err != nil {
+		return 0, "", err
+	}
+	r.Header.Set("Content-Type", "application/json")
+	if token != "" {
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+	if change != nil {
+		change(r)
+	}
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return 0, "", err
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	return resp.StatusCode, string(b), err
+}
+
+// turnedAway is the row of a request that had to be answered with one of the codes, and not with a success.
+func turnedAway(what string, status int, text string, err error, codes ...string) Row {
+	a := answer{done: status < 400, code: fmt.Sprint(status), reason: text[:min(len(text), 200)]}
+	for _, code := range codes {
+		if strings.Contains(text, `"`+code+`"`) {
+			a.code = code
+		}
+	}
+	return refused(what, a, err, codes...)
+}
+
+// credentials comes to both doors without a token, and to each with one of the other.
+func (p *prober) credentials(ctx context.Context) Row {
+	s, err := p.open(ctx, p.agent.TrialID, "planning")
+	if err != nil {
+		return untried(err)
+	}
+	people, agents := p.o.Admin+"/v1/sessions", p.o.Agents+"/v1/session/self/manifest"
+	var rows []Row
+	for _, try := range []struct{ what, address, token string }{
+		{"a list of sessions without a token", people, ""},
+		{"a list of sessions with a token that nobody made", people, "spt_person_" + strings.Repeat("a", 43)},
+		{"a list of sessions with the token of a session", people, s.token},
+		{"the manifest of a session without a token", agents, ""},
+		{"the manifest of a session with a person's token", agents, p.o.Person},
+	} {
+		status, text, err := request(ctx, http.MethodGet, try.address, try.token, nil, nil)
+		rows = append(rows, turnedAway(try.what, status, text, err, "credential.missing", "credential.wrong_kind"))
+	}
+	stop := p.o.Admin + "/agents/kill-switch/enable/" + p.agent.TrialID
+	status, text, err := request(ctx, http.MethodPost, stop, s.token, []byte(`{"reason":"canary"}`), nil)
+	rows = append(rows, turnedAway("the kill switch with the token of a session", status, text, err, "credential.missing", "credential.wrong_kind"))
+	return together("both doors refused who came without a token, with a made-up one, or with one of the other door", rows...)
+}
+
+// strangers comes as another host's page would: by a name that leads here, or from a page of another origin.
+func (p *prober) strangers(ctx context.Context) Row {
+	address := p.o.Admin + "/v1/sessions"
+	status, text, err := request(ctx, http.MethodGet, address, p.o.Person, nil, func(r *http.Request) { r.Host = "doctor.invalid" })
+	host := turnedAway("a request for another host", status, text, err, "request.malformed")
+	status, text, err = request(ctx, http.MethodGet, address, p.o.Person, nil, func(r *http.Request) { r.Header.Set("Origin", "https://doctor.invalid") })
+	return together("requests for another host, or from another origin's page, were refused", host, turnedAway("a request of another origin's page", status, text, err, "request.malformed"))
+}
+
+func (p *prober) parse(ctx context.Context) Row {
+	s, err := p.working(ctx)
+	if err != nil {
+		return untried(err)
+	}
+	var rows []Row
+	for what, arguments := range map[string]string{
+		"a call that names an argument twice":                     `{"to":"a","to":"b"}`,
+		"a call whose arguments go on after their end":            `{"to":"a"}{"to":"b"}`,
+		"a call with two arguments that differ in their case":     `{"to":"a","TO":"b"}`,
+		"a call with text that is not UTF-8":                      "{\"to\":\"\xff\"}",
+		"a call whose arguments are nested a hundred levels deep": `{"to":` + strings.Repeat("[", 100) + strings.Repeat("]", 100) + `}`,
+	} {
+		status, text, err := request(ctx, http.MethodPost, p.o.Agents+"/v1/session/self/calls", s.token, []byte(`{"tool":"doctor_send","arguments":`+arguments+`}`), nil)
+		rows = append(rows, saidNo(what, status, text, err, "request.malformed"))
+	}
+	return together("arguments that can be read in two ways were refused: request.malformed", rows...)
+}
+
+// saidNo is turnedAway for a call, whose refusal may also be a verdict with the status 200.
+func saidNo(what string, status int, text string, err error, codes ...string) Row {
+	if status == http.StatusOK && !strings.Contains(text, `"decision":"permit"`) {
+		status = http.StatusBadRequest
+	}
+	return turnedAway(what, status, text, err, codes...)
+}
+
+// tooLarge is more than one call may bring, in bytes.
+const tooLarge = 32 << 20
+
+func (p *prober) size(ctx context.Context) Row {
+	s, err := p.working(ctx)
+	if err != nil {
+		return untried(err)
+	}
+	body := []byte(`{"tool":"doctor_read","arguments":{"text":"` + strings.Repeat("x", tooLarge) + `"}}`)
+	status, text, err := request(ctx, http.MethodPost, p.o.Agents+"/v1/session/self/calls", s.token, body, nil)
+	if err != nil && ctx.Err() == nil { // the gateway may close the connection before all of it was sent
+		if status, _, alive := request(ctx, http.MethodGet, p.o.Admin+"/readyz", "", nil, nil); alive == nil && status == http.StatusOK {
+			return Row{State: OK, Detail: fmt.Sprintf("a call of %d MiB was cut off", tooLarge>>20)}
+		}
+	}
+	return saidNo(fmt.Sprintf("a call of %d MiB", tooLarge>>20), status, text, err, "request.malformed")
+}
+
+// commands tries people's commands from inside a governed session: with its token in the environment, and without it below a process that has it.
+func (p *prober) commands(ctx context.Context) Row {
+	s, err := p.open(ctx, p.agent.TrialID, "planning")
+	if err != nil {
+		return untried(err)
+	}
+	command := append(append([]string{}, p.o.Command...), "sessions", "list")
+	inherited := without(os.Environ(), clients.EnvToken, clients.EnvURL)
+	held := append(inherited, clients.EnvToken+"="+s.token)
+	shell, err := exec.LookPath("sh")
+	tries := []struct {
+		what    string
+		command []string
+	}{{"a person's command with the session's token", command}}
+	if err == nil && hasProc() {
+		tries = append(tries, struct {
+			what    string
+			command []string
+		}{"a person's command below a process with the session's token", append([]string{shell, "-c", `unset ` + clients.EnvToken + `; "$@"; exit $?`, "sh"}, command...)})
+	}
+	var rows []Row
+	for _, try := range tries {
+		cmd := exec.CommandContext(ctx, try.command[0], try.command[1:]...)
+		cmd.Env = held
+		out, err := cmd.CombinedOutput()
+		var exit *exec.ExitError
+		switch {
+		case err == nil:
+			rows = append(rows, refused(try.what, answer{done: true}, nil))
+		case !errors.As(err, &exit) || !bytes.Contains(out, []byte("refused inside a governed session")):
+			rows = append(rows, Row{State: Untried, Detail: fmt.Sprintf("%s failed for another reason: %v: %.200s", try.what, err, out)})
+		default:
+			rows = append(rows, Row{State: OK})
+		}
+	}
+	return together("a program that runs in a session could not use a person's command, with the session's token or without", rows...)
+}
+
+func hasProc() bool {
+	_, err := os.Stat("/proc/self/environ")
+	return err == nil
+}
+
+func without(environ []string, names ...string) (kept []string) {
+	for _, v := range environ {
+		name, _, _ := strings.Cut(v, "=")
+		drop := false
+		for _, n := range names {
+			drop = drop || n == name
+		}
+		if !drop {
+			kept = append(kept, v)
+		}
+	}
+	return kept
+}
+
+// log finds a refusal of its own in the log, and has the log proved.
+func (p *prober) log(ctx context.Context) Row {
+	s, err := p.working(ctx)
+	if err != nil {
+		return untried(err)
+	}
+	if _, err := s.call(ctx, "doctor_forbidden", "{}"); err != nil {
+		return untried(err)
+	}
+	page, err := p.o.People.Audit(ctx, client.AuditQuery{Session: s.id, Decision: "deny", Limit: 10})
+	if err != nil {
+		return untried(fmt.Errorf("the log can't be read (run it as a person with the role auditor or admin): %w", err))
+	}
+	found := false
+	for _, e := range page.Entries {
+		found = found || e.Code == "permission.denied" && e.Agent == p.agent.TrialID
+	}
+	if !found {
+		return Row{State: Failed, Detail: "a refusal of a moment ago is not in the log"}
+	}
+	problems, size, err := p.o.Log(ctx)
+	switch {
+	case err != nil:
+		return untried(err)
+	case len(problems) > 0:
+		return Row{State: Failed, Detail: "the log is not as it was signed: " + problems[0], Remedy: "sallyport audit verify shows all of it; keep the data directory as it is"}
+	}
+	return Row{State: OK, Detail: fmt.Sprintf("a refusal of a moment ago is on record, and %d entries are as they were signed", size)}
+}
+
+func (p *prober) anchor(ctx context.Context) Row {
+	a, err := p.o.People.Anchor(ctx)
+	switch {
+	case err != nil:
+		return untried(err)
+	case a.State == "not configured":
+		return unused("audit.anchor is not set, so nobody sees that the log was cut back together with its key")
+	case a.State == "ok" || a.State == "late":
+		return Row{State: OK, Detail: "the log goes on from what is kept outside: " + a.Text}
+	}
+	return Row{State: Failed, Detail: a.Text, Remedy: "see docs/operations.md, \"The anchor\""}
+}
