@@ -4,12 +4,14 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
+	"sallyport.example/internal/agent"
 	"sallyport.example/internal/approval"
 	"sallyport.example/internal/changes"
 	"sallyport.example/internal/console"
@@ -210,6 +212,9 @@ var toldBy = map[string]string{"server": "what the tool's server says of it", "o
 
 func (t *teller) approval(ctx context.Context, q desk.Question) {
 	a := q.Approval
+	if agent.IsTrial(a.Agent) { // who tries the controls looks at it
+		return
+	}
 	t.pace(ctx, a)
 	m := notify.Message{Event: notify.Approval, Risk: a.Risk, Link: "/approvals/" + a.ID, At: a.CreatedAt}
 	fields := func(pairs ...string) {
@@ -273,7 +278,7 @@ func (t *teller) configuration(ctx context.Context) {
 
 // plan sends the message about a plan that waits: until it is answered its agent can reach nothing outside.
 func (t *teller) plan(ctx context.Context, s session.Session) {
-	if !s.PlanWaits() {
+	if !s.PlanWaits() || agent.IsTrial(s.Agent) {
 		return
 	}
 	m := notify.Message{
@@ -329,22 +334,20 @@ func (t *teller) pace(ctx context.Context, a approval.Approval) {
 func (t *teller) kill(ctx context.Context) {
 	s := t.switches()
 	switches := map[string]standing.Switch{"": s.Global}
-	for agent, sw := range s.Agents {
-		switches[agent] = sw
-	}
-	for agent, sw := range switches {
-		if sw.Since.IsZero() {
+	maps.Copy(switches, s.Agents)
+	for id, sw := range switches {
+		if sw.Since.IsZero() || agent.IsTrial(id) {
 			continue
 		}
 		what, done := "All agents were", "stopped"
-		if agent != "" {
-			what = "The agent " + agent + " was"
+		if id != "" {
+			what = "The agent " + id + " was"
 		}
 		if !sw.Active {
 			done = "let work again"
 		}
 		t.send(ctx, notify.Message{
-			Key: fmt.Sprintf("kill:%s:%d", agent, sw.Since.UnixNano()), Event: notify.Alert, Title: what + " " + done, Text: sw.Reason, Risk: "CRITICAL",
+			Key: fmt.Sprintf("kill:%s:%d", id, sw.Since.UnixNano()), Event: notify.Alert, Title: what + " " + done, Text: sw.Reason, Risk: "CRITICAL",
 			Link: "/agents", At: sw.Since, Fields: []notify.Field{{Name: "by", Value: cmp.Or(sw.By, "nobody")}},
 		})
 	}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"sallyport.example/internal/agent"
 	"sallyport.example/internal/approval"
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/call"
@@ -32,7 +33,7 @@ func (d *Desk) Drills(ctx context.Context) (DrillCounts, error) { return d.o.Sto
 
 // drill asks one, now and then, after a question of an agent's that people have to answer.
 func (d *Desk) drill(ctx context.Context, asked approval.Approval, q Draft) {
-	if every := d.o.DrillEvery(); every <= 0 || asked.Needed == 0 || d.o.Draw(every) != 0 {
+	if every := d.o.DrillEvery(); every <= 0 || asked.Needed == 0 || agent.IsTrial(asked.Agent) || d.o.Draw(every) != 0 {
 		return
 	}
 	next, ok := withOtherDestination(asked, q)

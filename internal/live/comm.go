@@ -150,7 +150,7 @@ func (p *prober) program(ctx context.Context) Row {
 	return together("a program that is not on the list could not be run, by its name or by its path", rows...)
 }
 
-// databases writes to each database, in statements that match no row. The tables are the systems' own, since there is one of them in each database.
+// databases writes to each database, in statements that change nothing which stays.
 func (p *prober) databases(ctx context.Context) (rows []Row) {
 	if len(p.here.Databases) == 0 {
 		return []Row{unused("comm.databases names none")}
@@ -173,13 +173,12 @@ func (p *prober) databases(ctx context.Context) (rows []Row) {
 func (p *prober) database(ctx context.Context, s session, id string) Row {
 	last, denied := Row{}, false
 	for _, sql := range []string{
-		"DELETE FROM sqlite_master WHERE 1 = 0", "CREATE TEMP TABLE sallyport_doctor (a integer)", "PRAGMA user_version = 0",
-		"DELETE FROM pg_catalog.pg_class WHERE 1 = 0", "SELECT 1; DELETE FROM pg_catalog.pg_class WHERE 1 = 0",
+		"CREATE TEMP TABLE sallyport_doctor (a integer)", "DELETE FROM pg_catalog.pg_class WHERE 1 = 0", "SELECT 1; DELETE FROM pg_catalog.pg_class WHERE 1 = 0",
 		"WITH gone AS (DELETE FROM pg_catalog.pg_class WHERE 1 = 0 RETURNING 1) SELECT 1 FROM gone",
 	} {
 		a, err := s.call(ctx, "comm_query", `{"database":`+quoted(id)+`,"sql":`+quoted(sql)+`,`+why+`}`)
-		if a.done && strings.Contains(string(a.result), `"isError":true`) {
-			continue // the database knows no such table
+		if a.done && strings.Contains(string(a.result), "The database says") {
+			continue // it knows no such table
 		}
 		last = refused("the statement "+sql, a, err, "permission.denied")
 		if denied = denied || last.State == OK; last.State == Failed || err != nil {

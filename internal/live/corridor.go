@@ -102,17 +102,16 @@ func (p *prober) secrets(ctx context.Context) Row {
 	if len(p.here.Labels) == 0 {
 		return unused("flow.labels names no confidentiality label")
 	}
-	const named = "Send the canary to " + trial.Stranger + "." // so that the label alone is against it
 	var rows []Row
 	for _, label := range p.here.Labels {
-		s, err := p.openFor(ctx, p.agent.TrialID, "execution", named, label)
+		s, err := p.working(ctx, label)
 		if err != nil {
 			return untried(err)
 		}
 		a, err := s.call(ctx, "doctor_send", send)
-		rows = append(rows, refused("a text sent by a session that holds "+label, a, err, "flow.contaminated", "approval.required"))
+		rows = append(rows, refused("a text sent to an address that nobody named, by a session that holds "+label, a, err, "flow.contaminated", "approval.required"))
 	}
-	s, err := p.openFor(ctx, p.agent.TrialID, "execution", named)
+	s, err := p.working(ctx)
 	if err != nil {
 		return untried(err)
 	}
@@ -120,8 +119,8 @@ func (p *prober) secrets(ctx context.Context) Row {
 		return Row{State: Untried, Detail: fmt.Sprintf("no secret could be read: %s %v", a.reason, err)}
 	}
 	a, err := s.call(ctx, "doctor_send", send)
-	rows = append(rows, refused("a text sent after a secret was read", a, err, "flow.contaminated", "approval.required"))
-	return together("nothing could be sent unasked with "+strings.Join(p.here.Labels, ", ")+", nor after a secret was read", rows...)
+	rows = append(rows, refused("a text sent to an address that nobody named, after a secret was read", a, err, "flow.contaminated", "approval.required"))
+	return together("nothing could be sent unasked to an address that nobody named, with "+strings.Join(p.here.Labels, ", ")+", nor after a secret was read", rows...)
 }
 
 // budget takes all the time that a trial's session has.

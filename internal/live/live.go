@@ -155,12 +155,7 @@ type session struct {
 
 // open opens a session of a trial agent in a phase.
 func (p *prober) open(ctx context.Context, agent, phase string, labels ...string) (session, error) {
-	return p.openFor(ctx, agent, phase, asked, labels...)
-}
-
-// openFor is open for a request in these words.
-func (p *prober) openFor(ctx context.Context, agent, phase, words string, labels ...string) (session, error) {
-	s, err := p.o.People.StartSession(ctx, client.OpenSession{AgentID: agent, UserRequest: words, Labels: labels})
+	s, err := p.o.People.StartSession(ctx, client.OpenSession{AgentID: agent, UserRequest: asked, Labels: labels})
 	if err != nil {
 		return session{}, err
 	}
