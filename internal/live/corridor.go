@@ -58,7 +58,7 @@ func (p *prober) untrusted(ctx context.Context) Row {
 		return Row{State: Untried, Detail: fmt.Sprintf("no untrusted text could be read: %s %v", a.reason, err)}
 	}
 	a, err := s.call(ctx, "doctor_send", send)
-	return refused("a text sent to an address that untrusted text names", a, err, "approval.required", "flow.untrusted_argument")
+	return refusedBy("flow", "a text sent to an address that untrusted text names", a, err, "approval.required", "flow.untrusted_argument")
 }
 
 // fence reads a text that imitates the end of its fence.
@@ -109,7 +109,7 @@ func (p *prober) secrets(ctx context.Context) Row {
 			return untried(err)
 		}
 		a, err := s.call(ctx, "doctor_send", send)
-		rows = append(rows, refused("a text sent to an address that nobody named, by a session that holds "+label, a, err, "flow.contaminated", "approval.required"))
+		rows = append(rows, refusedBy("flow", "a text sent to an address that nobody named, by a session that holds "+label, a, err, "flow.contaminated", "approval.required"))
 	}
 	s, err := p.working(ctx)
 	if err != nil {
@@ -119,7 +119,7 @@ func (p *prober) secrets(ctx context.Context) Row {
 		return Row{State: Untried, Detail: fmt.Sprintf("no secret could be read: %s %v", a.reason, err)}
 	}
 	a, err := s.call(ctx, "doctor_send", send)
-	rows = append(rows, refused("a text sent to an address that nobody named, after a secret was read", a, err, "flow.contaminated", "approval.required"))
+	rows = append(rows, refusedBy("flow", "a text sent to an address that nobody named, after a secret was read", a, err, "flow.contaminated", "approval.required"))
 	return together("nothing could be sent unasked to an address that nobody named, with "+strings.Join(p.here.Labels, ", ")+", nor after a secret was read", rows...)
 }
 
@@ -325,7 +325,7 @@ func (p *prober) operationsOf(ctx context.Context, agent client.TrialAgent, defi
 		if err != nil {
 			return untried(err)
 		}
-		switch row := refused(tool.Operation+" in a session that holds "+strings.Join(p.here.Labels, ", "), answerOf(v), nil, "flow.contaminated"); row.State {
+		switch row := refusedBy("flow", tool.Operation+" in a session that holds "+strings.Join(p.here.Labels, ", "), answerOf(v), nil, "flow.contaminated", "approval.required"); row.State {
 		case OK:
 			refusals++
 		case Untried: // refused all the same

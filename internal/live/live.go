@@ -177,6 +177,7 @@ func (p *prober) working(ctx context.Context, labels ...string) (session, error)
 type answer struct {
 	done   bool
 	code   string
+	stage  string // which asked or refused; "" where no stage did
 	reason string
 	result json.RawMessage
 	asks   string // the id of the question to people
@@ -198,7 +199,7 @@ func answerTo(a *client.CallAnswer, err error) (answer, error) {
 }
 
 func answerOf(v *client.Verdict) answer {
-	a := answer{done: v.Decision == "permit", code: v.Code, reason: v.Reason}
+	a := answer{done: v.Decision == "permit", code: v.Code, stage: v.Stage, reason: v.Reason}
 	if v.ApprovalID != nil {
 		a.asks = *v.ApprovalID
 	}
@@ -233,6 +234,14 @@ func together(ok string, rows ...Row) Row {
 		}
 	}
 	return Row{State: OK, Detail: ok}
+}
+
+// refusedBy is refused, where other stages refuse with the same codes.
+func refusedBy(stage, what string, a answer, err error, codes ...string) Row {
+	if a.stage != stage && !a.done {
+		codes = nil
+	}
+	return refused(what, a, err, codes...)
 }
 
 func untried(err error) Row {

@@ -93,11 +93,12 @@ func some(dir string) (paths []string) {
 
 // attempt has the prover try a.
 func (s Server) attempt(ctx context.Context, a attempt) (tried int, reached []string, err error) {
-	in, err := json.Marshal(a)
+	self, err := os.Readlink("/proc/self/exe")
 	if err != nil {
 		return 0, nil, err
 	}
-	self, err := os.Readlink("/proc/self/exe")
+	a.Files = slices.DeleteFunc(a.Files, func(file string) bool { return file == self }) // no server's, but the prover's own program
+	in, err := json.Marshal(a)
 	if err != nil {
 		return 0, nil, err
 	}
