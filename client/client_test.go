@@ -32,7 +32,7 @@ var types = map[string]any{
 	"DeclareDeclaration": client.Declaration{}, "DeskQuestion": client.Approval{}, "ApprovalReason": client.ApprovalReason{}, "ApprovalFinding": client.Finding{}, "ApprovalVote": client.Vote{},
 	"ApprovalPage": client.ApprovalPage{}, "DeskEarlier": client.Earlier{}, "DeskDescribed": client.Described{}, "AnchorStatus": client.Anchor{}, "SessionOpening": client.PhaseOpening{}, "SessionNext": client.OrderedNext{}, "GatewayNextSession": client.NextSession{}, "HookKey": client.HookKey{}, "StandingQuarantine": client.Quarantine{}, "SignInLink": client.SignInLink{}, "BatchItem": client.ApprovalRef{}, "DeskBatched": client.Batched{},
 	"CallAnswer": client.CallAnswer{}, "CallOutcome": client.CallOutcome{}, "SessionPage": client.SessionPage{}, "StoredList": client.StoredList{}, "StoredMark": client.StoredLabels{}, "SessionDamaged": client.DamagedSession{},
-	"Switch": client.Switch{}, "Replica": client.Replica{}, "KillStatus": client.KillStatus{}, "Agent": client.Agent{},
+	"TrialHere": client.Trial{}, "TrialAgent": client.TrialAgent{}, "Switch": client.Switch{}, "Replica": client.Replica{}, "KillStatus": client.KillStatus{}, "Agent": client.Agent{},
 	"ThreatSuspicion": client.Suspicion{}, "CatalogueAcceptance": client.Acceptance{}, "Accepted": client.Accepted{},
 	"CallInputs": client.Inputs{}, "CallInputFile": client.InputFile{}, "CallInputFolder": client.InputFolder{}, "CatalogueTool": client.Tool{}, "ServerStatus": client.Server{}, "Token": client.Token{}, "TokenBody": client.NewToken{}, "CreatedToken": client.CreatedToken{},
 	"AuditPage": client.AuditPage{}, "AuditArchived": client.ArchivedEntries{}, "AuditEntry": client.Entry{}, "AuditPayload": client.Payload{}, "AuditRow": client.Row{}, "EntryLeaf": client.EntryLeaf{},
@@ -43,7 +43,7 @@ var types = map[string]any{
 	}{}, "Configuration": client.Configuration{}, "ReloadRefusal": client.ReloadRefusal{}, "Reloaded": client.Reloaded{}, "ChangedField": client.ChangedField{}, "Problem": client.Problem{}, "FieldError": client.FieldError{},
 
 	"AgentList": "-", "ToolList": "-", "ServerList": "-", "TokenList": "-", "CallBody": "-", "ApproveBody": "-", "RejectBody": "-", "DeferBody": "-", "ModifyBody": "-", "AsideBody": "-", "BatchBody": "-", "BatchAnswer": "-", "ValidateBody": "-", "PlanBody": "-",
-	"PhaseBody": "-", "ReleaseBody": "-", "ReasonBody": "-", "DigestBody": "-", "WordsBody": "-", "NextBody": "-", "AcceptBody": "-", "AcceptAllBody": "-", "AcceptedList": "-",
+	"TrialBody": "-", "PhaseBody": "-", "ReleaseBody": "-", "ReasonBody": "-", "DigestBody": "-", "WordsBody": "-", "NextBody": "-", "AcceptBody": "-", "AcceptAllBody": "-", "AcceptedList": "-",
 	// The declaration is handed on as it is.
 	"AgentDeclaration": "-", "AgentDataSources": "-", "AgentPermissions": "-", "AgentQuotas": "-", "AgentSystemPrompt": "-",
 }

@@ -20,9 +20,7 @@ import (
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/comm/exec"
-	"sallyport.example/internal/comm/query"
 	"sallyport.example/internal/fault"
-	"sallyport.example/internal/live"
 	"sallyport.example/internal/sandbox"
 	"sallyport.example/internal/sentence"
 	"sallyport.example/internal/store"
@@ -37,12 +35,18 @@ type Check struct {
 	Remedy string `json:"remedy,omitempty"`
 }
 
+// States of a trial of the running gateway, besides those of Doctor.
+const (
+	untried = "untried" // nothing is proved
+	unused  = "unused"  // not in use here
+)
+
 // Confinement proves, for each server that the running gateway starts, that its sandbox holds: this program takes the server's place in it, and tries to
 // reach what no server may. running has the sandbox of each server, as the gateway says; canaries are files that no server may read.
 func Confinement(ctx context.Context, config, data string, running map[string]string, canaries ...string) []Check {
 	cfg, err := LoadConfig(config)
 	if err != nil {
-		return []Check{{State: live.Untried, Detail: fmt.Sprintf("the configuration can't be read: %v", err), Remedy: "name the gateway's with --config"}}
+		return []Check{{State: untried, Detail: fmt.Sprintf("the configuration can't be read: %v", err), Remedy: "name the gateway's with --config"}}
 	}
 	f := forbidden(data)
 	f.Files = canaries
@@ -51,19 +55,19 @@ func Confinement(ctx context.Context, config, data string, running map[string]st
 		c := Check{Name: strings.TrimPrefix(name, "upstreams."), State: state, Detail: fmt.Sprintf(format, args...), Remedy: remedy}
 		switch {
 		case running[c.Name] == "":
-			c.State, c.Detail, c.Remedy = live.Untried, "the running gateway has no such server", "name its configuration with --config, or start it again"
+			c.State, c.Detail, c.Remedy = untried, "the running gateway has no such server", "name its configuration with --config, or start it again"
 		case running[c.Name] != string(cmp.Or(upstream.Sandbox(cfg.Upstreams[c.Name].Sandbox), upstream.Partial)):
-			c.State, c.Detail, c.Remedy = live.Untried, "the running gateway holds it in the sandbox "+running[c.Name]+", and the configuration says another", "name its configuration with --config, or start it again"
+			c.State, c.Detail, c.Remedy = untried, "the running gateway holds it in the sandbox "+running[c.Name]+", and the configuration says another", "name its configuration with --config, or start it again"
 		case running[c.Name] == string(upstream.Unconfined):
-			c.State, c.Detail = live.Unused, "not in use here: "+c.Detail
+			c.State, c.Detail = unused, "not in use here: "+c.Detail
 		case state == "warning":
-			c.State = live.OK
+			c.State = "ok"
 		}
 		all = append(all, c)
 	})
 	for _, id := range slices.Sorted(maps.Keys(running)) {
 		if running[id] != "" && !slices.ContainsFunc(all, func(c Check) bool { return c.Name == id }) {
-			all = append(all, Check{Name: id, State: live.Untried, Detail: "the configuration does not name it", Remedy: "name the gateway's configuration with --config"})
+			all = append(all, Check{Name: id, State: untried, Detail: "the configuration does not name it", Remedy: "name the gateway's configuration with --config"})
 		}
 	}
 	return all
@@ -104,7 +108,7 @@ func Doctor(ctx context.Context, config, data string, progress func(what string)
 	}
 	doctorData(cfg, data, add)
 	doctorSandbox(cfg, add)
-	doctorDatabases(ctx, cfg, add)
+	doctorAround(ctx, cfg, add)
 	running := doctorServer(ctx, data, add)
 	doctorUpstreams(ctx, cfg, data, !running, forbidden(data), add)
 	return all
@@ -294,24 +298,6 @@ func doctorSandbox(cfg *Config, add func(name, state, remedy, format string, arg
 		add("comm.exec", "failed", fault.Of(err).Remedy, "%s", fault.Of(err).Message)
 	} else {
 		add("comm.exec", "ok", "", "%s", strings.Join(runner.Programs(), ", "))
-	}
-}
-
-func doctorDatabases(ctx context.Context, cfg *Config, add func(name, state, remedy, format string, args ...any)) {
-	dbs, err := query.New(query.Options{Databases: cfg.databases(), Timeout: 5 * time.Second})
-	if err != nil {
-		return // lint has reported it
-	}
-	defer dbs.Close() // nothing was written
-	for _, id := range slices.Sorted(slices.Values(dbs.IDs())) {
-		if schema, err := dbs.Schema(ctx, id); err != nil {
-			f := fault.Of(err)
-			add("comm.databases."+id, "failed", f.Remedy, "%s", f.Message)
-		} else if warnings, err := dbs.Warnings(ctx, id); err == nil && len(warnings) > 0 {
-			add("comm.databases."+id, "warning", strings.Join(warnings, " "), "%d tables and views; its role can do more than read", len(schema.Tables))
-		} else {
-			add("comm.databases."+id, "ok", "", "%d tables and views", len(schema.Tables))
-		}
 	}
 }
 

@@ -35,7 +35,7 @@ type reloading struct {
 	over bool       // the daemon stops; guarded by turn
 
 	looking sync.Mutex // guards looked
-	looked  look
+	looked  onDisk
 }
 
 // loaded says when and by whom the configuration in force was loaded, and what it was.
@@ -45,8 +45,8 @@ type loaded struct {
 	state *startState
 }
 
-// look is how the files stood to the configuration in force when somebody last asked.
-type look struct {
+// onDisk is how the files stood to the configuration in force when somebody last asked.
+type onDisk struct {
 	stamp   string // of the files, and of what was in force
 	differs []string
 	problem bool
@@ -280,7 +280,7 @@ func (d *Daemon) Configuration() console.Configuration {
 	d.looking.Lock()
 	defer d.looking.Unlock()
 	if stamp := d.stamp(in, cfg); stamp != d.looked.stamp {
-		d.looked = look{stamp: stamp}
+		d.looked = onDisk{stamp: stamp}
 		if p, err := d.prepare(); err != nil {
 			d.looked.problem = true
 		} else {

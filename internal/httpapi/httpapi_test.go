@@ -391,6 +391,7 @@ var endpoints = []endpoint{
 	{"POST", "/agents/kill-switch/enable", `{"reason":"x"}`, "operator"},
 	{"GET", "/agents/kill-switch/status", "", "viewer approver operator auditor"},
 	{"GET", "/v1/sessions", "", "viewer approver operator auditor"},
+	{"POST", "/v1/trial", `{"do":"end"}`, "operator"},
 	{"GET", "/v1/stored", "", "viewer approver operator auditor"},
 	{"POST", "/v1/sessions", `{"agent_id":"worker","user_request":"x"}`, "operator"},
 	{"POST", "/v1/sessions/next", `{"agent_id":"worker"}`, "operator"},

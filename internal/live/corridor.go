@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 
 	"sallyport.example/client"
+	"sallyport.example/internal/sentence"
 	"sallyport.example/internal/trial"
 )
 
@@ -341,7 +342,7 @@ func (p *prober) operationsOf(ctx context.Context, agent client.TrialAgent, defi
 	if refusals == 0 && len(other) == 0 {
 		return unused("no operation of a server that it may call is blocked by a label")
 	}
-	row := Row{State: OK, Detail: fmt.Sprintf("%d operations that a label blocks are refused to a session that holds %s", refusals, strings.Join(p.here.Labels, ", "))}
+	row := Row{State: OK, Detail: fmt.Sprintf("%s that a label blocks refused to a session that holds %s", sentence.Count(refusals, "operation"), strings.Join(p.here.Labels, ", "))}
 	if len(other) > 0 {
 		row.Detail += fmt.Sprintf("; %d were refused before the labels were looked at: %s", len(other), strings.Join(other[:min(len(other), 5)], ", "))
 		if refusals == 0 {
