@@ -188,25 +188,25 @@ func without(environ []string, names ...string) (kept []string) {
 	return kept
 }
 
-// log finds a refusal of its own in the log, and has the log proved.
+// log finds a call of its own in the log, and has the log proved.
 func (p *prober) log(ctx context.Context) Row {
 	s, err := p.working(ctx)
 	if err != nil {
 		return untried(err)
 	}
-	if _, err := s.call(ctx, "doctor_forbidden", "{}"); err != nil {
-		return untried(err)
+	if a, err := s.call(ctx, "doctor_secret", "{}"); err != nil || !a.done {
+		return Row{State: Untried, Detail: fmt.Sprintf("no call could be made: %s %v", a.reason, err)}
 	}
-	page, err := p.o.People.Audit(ctx, client.AuditQuery{Session: s.id, Decision: "deny", Limit: 10})
+	page, err := p.o.People.Audit(ctx, client.AuditQuery{Session: s.id, Operation: "doctor.secret", Limit: 10})
 	if err != nil {
 		return untried(fmt.Errorf("the log can't be read (run it as a person with the role auditor or admin): %w", err))
 	}
-	found := false
+	found := map[string]bool{}
 	for _, e := range page.Entries {
-		found = found || e.Code == "permission.denied" && e.Agent == p.agent.TrialID
+		found[e.Kind] = true
 	}
-	if !found {
-		return Row{State: Failed, Detail: "a refusal of a moment ago is not in the log"}
+	if !found["intent"] || !found["outcome"] {
+		return Row{State: Failed, Detail: "the intent and the outcome of a call that was just made are not in the log"}
 	}
 	problems, size, err := p.o.Log(ctx)
 	switch {
@@ -215,7 +215,7 @@ func (p *prober) log(ctx context.Context) Row {
 	case len(problems) > 0:
 		return Row{State: Failed, Detail: "the log is not as it was signed: " + problems[0], Remedy: "sallyport audit verify shows all of it; keep the data directory as it is"}
 	}
-	return Row{State: OK, Detail: fmt.Sprintf("a refusal of a moment ago is on record, and %d entries are as they were signed", size)}
+	return Row{State: OK, Detail: fmt.Sprintf("the intent and the outcome of a call are on record, and %d entries are as they were signed", size)}
 }
 
 func (p *prober) anchor(ctx context.Context) Row {
