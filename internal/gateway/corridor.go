@@ -258,7 +258,7 @@ func (c *crossing) again(ctx context.Context) error {
 	}
 	if op.Kind == call.Tool { // what is read or got stays as it was found
 		c.use(effect.Of(op))
-		c.understand()
+		c.understand() // of the operation that was found anew: what the arguments make of it holds for each judgement
 	}
 	if c.declaration != nil {
 		d, err := c.g.store.Declaration(ctx, c.declaration.ID)
