@@ -113,14 +113,15 @@ func (p Package) Fetched(dir string) (Pin, error) {
 	return pin, json.Unmarshal(data, &pin)
 }
 
-// fetching holds off a second fetch of the same package by this program.
-var fetching sync.Mutex
+// fetching holds a mutex for each folder that a package is kept in: it holds off a second fetch of the same package by this program.
+var fetching sync.Map
 
 // Fetch fetches the package and what it depends on from the registry of the user's npm, and keeps them below dir. box is the sandbox of the program
 // npm: what it reads, and what it must not. The earlier one is replaced once the new one is whole.
 func (p Package) Fetch(ctx context.Context, dir, home string, box func(npm string) sandbox.Server) (Pin, error) {
-	fetching.Lock()
-	defer fetching.Unlock()
+	same, _ := fetching.LoadOrStore(p.Folder(dir), &sync.Mutex{})
+	same.(*sync.Mutex).Lock()
+	defer same.(*sync.Mutex).Unlock()
 	failed := func(err error, format string, args ...any) (Pin, error) {
 		return Pin{}, fault.Wrap(err, fault.UpstreamFailed, "The package %s can't be fetched: %s", p.Spec(), fmt.Sprintf(format, args...)).
 			Try("Look whether npm is installed and reaches its registry, or install the package yourself and give its program as the command.")
