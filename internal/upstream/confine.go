@@ -308,9 +308,9 @@ func pathsIn(value, dir, home string) (paths []string) {
 	return paths
 }
 
-// isDatabase tells whether a file is one of those that keep others beside it.
+// isDatabase tells whether a file is one of those that keep others beside it, or that are replaced by another one whenever they change.
 func isDatabase(file string) bool {
-	return slices.Contains([]string{".db", ".sqlite", ".sqlite3", ".duckdb"}, strings.ToLower(filepath.Ext(file)))
+	return slices.Contains([]string{".db", ".sqlite", ".sqlite3", ".duckdb", ".jsonl"}, strings.ToLower(filepath.Ext(file)))
 }
 
 // broad tells whether a folder holds more than one server's affairs, so that naming a file in it can't mean all of it.
