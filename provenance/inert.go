@@ -45,6 +45,20 @@ func (t *tracer) carriesNothing(v any) bool {
 	return true
 }
 
+// repeatsRequest reports whether a call is a read of which each argument has a role and stands literally in the request, as the fetch of a page whose
+// address the person wrote: data of the session has no room in it, but for the choice among few of the person's own words.
+func (t *tracer) repeatsRequest() bool {
+	members, ok := t.call.(object)
+	if !ok || t.p.Level != 0 || t.op.Effect != flow.Read || len(members) == 0 || len(members) > maxInertTainted {
+		return false
+	}
+	return !slices.ContainsFunc(members, func(m member) bool {
+		_, labelled := t.p.Args[m.name]
+		s, ok := scalar(m.value)
+		return !labelled || !ok || !t.s.Request.verbatim(s)
+	})
+}
+
 // smallChoice reports whether the value is one of a few.
 func (t *tracer) smallChoice(argument string, value any) bool {
 	switch v := value.(type) {

@@ -71,10 +71,10 @@ func isUpper(c byte) bool { return c >= 'A' && c <= 'Z' }
 var idNames = set("id uuid guid key path uri repo repository table")
 
 // withdrawForUnasked withdraws the confirmation of every place to which data would go that nobody asked for: the person named the place but not
-// this data. It keeps the person's own addresses, values that a person approved while the data was there, and calls of which a sealed plan confirms
-// every argument.
+// this data. It keeps the person's own addresses, values that a person approved while the data was there, calls of which a sealed plan confirms
+// every argument, and reads that have no room for data.
 func (t *tracer) withdrawForUnasked() {
-	if t.unasked == nil || t.followed.FullyConfirmed {
+	if t.unasked == nil || t.followed.FullyConfirmed || t.repeatsRequest() {
 		return
 	}
 	i := 0 // the findings begin with one for each such value

@@ -142,3 +142,41 @@ func TestUnaskedIsNotConfigured(t *testing.T) {
 		t.Error("blocked_by has it")
 	}
 }
+
+// A read that says only what the request says, word for word, has no room for the data: it runs though nobody asked for what the session holds.
+func TestReadsThatRepeatTheRequest(t *testing.T) {
+	const request = "Read https://docs.example/feed and https://docs.example/b, in English"
+	fetch := flow.Operation{ID: "web.fetch", Name: "fetch", Sensitivity: flow.Both, Effect: flow.Read, BlockedBy: []flow.Label{flow.Internal}, Emits: []flow.Label{flow.Untrusted}}
+	post := fetch
+	post.Effect = flow.Write
+	labels := func(level int) *Profile {
+		return &Profile{Level: level, EgressURL: true, Args: map[string]Role{"url": URL, "headers": Target, "language": Flag, "size": Flag}}
+	}
+	held := []flow.Held{{Label: flow.Internal}, {Label: flow.Untrusted}, {Label: flow.Unasked, Operation: "git.file"}}
+	for name, c := range map[string]struct {
+		op   flow.Operation
+		p    *Profile
+		args string
+		runs bool
+	}{
+		"an address of the request":   {fetch, labels(0), `{"url":"https://docs.example/feed"}`, true},
+		"with a word of it":           {fetch, labels(0), `{"url":"https://docs.example/feed","language":"English"}`, true},
+		"in another spelling":         {fetch, labels(0), `{"url":"https://DOCS.example/feed"}`, false},
+		"with data":                   {fetch, labels(0), `{"url":"https://docs.example/feed?d=key"}`, false},
+		"another address":             {fetch, labels(0), `{"url":"https://docs.example/c"}`, false},
+		"with a flag of the agent's":  {fetch, labels(0), `{"url":"https://docs.example/feed","language":"kept-1"}`, false},
+		"with a number":               {fetch, labels(0), `{"url":"https://docs.example/feed","size":73}`, false},
+		"with a yes or no":            {fetch, labels(0), `{"url":"https://docs.example/feed","size":true}`, false},
+		"with headers":                {fetch, labels(0), `{"url":"https://docs.example/feed","headers":{"English":"English"}}`, false},
+		"with an argument of no role": {fetch, labels(0), `{"url":"https://docs.example/feed","more":"English"}`, false},
+		"with empty ones":             {fetch, labels(0), `{"url":"https://docs.example/feed","language":"","size":""}`, false},
+		"a list":                      {fetch, labels(0), `{"url":["https://docs.example/feed","https://docs.example/b"]}`, false},
+		"nothing":                     {fetch, labels(0), `{}`, false},
+		"a write":                     {post, labels(2), `{"url":"https://docs.example/feed"}`, false},
+	} {
+		r := JudgeCall(c.op, c.p, []byte(c.args), Situation{Held: held, Request: ParseRequest(request)})
+		if (r.Verdict == Permit) != c.runs {
+			t.Errorf("%s: %s, %s", name, r.Verdict, r.Reason)
+		}
+	}
+}
