@@ -1,6 +1,9 @@
 package catalogue
 
 import (
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"sallyport.example/internal/call"
@@ -27,6 +30,32 @@ func TestAt(t *testing.T) {
 		if level == 2 && got.At([]byte(arguments)) != got {
 			t.Errorf("%s is raised twice", arguments)
 		}
+	}
+	commit := *op
+	commit.Class.Action = Commits
+	commit.Class.Roles = map[string]string{"path": "path", "message": "content", "files": "path"}
+	for arguments, level := range map[string]int{
+		`{"path":".","message":"x"}`: 1, `{"path":".","files":["a.js","src/b.js"]}`: 1, `{"message":"x"}`: 2, `{"path":""}`: 2, `{}`: 2, `{"path":"../x"}`: 2, `{"path":".","files":[".mcp.json"]}`: 2,
+	} {
+		if got := commit.At([]byte(arguments)); got.Class.Level != level {
+			t.Errorf("a commit, %s, is of level %d (%s)", arguments, got.Class.Level, got.Beyond)
+		}
+	}
+	if err := os.MkdirAll(filepath.Join(dir, ".git", "hooks"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, ".git", "hooks", "commit-msg"), nil, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if got := commit.At([]byte(`{"path":"."}`)); got.Class.Level != 2 || !strings.Contains(got.Beyond, "hooks") {
+		t.Errorf("a commit that runs hooks is of level %d (%s)", got.Class.Level, got.Beyond)
+	}
+	if got := op.At([]byte(`{"path":"."}`)); got.Class.Level != 1 {
+		t.Errorf("what is no commit is of level %d (%s)", got.Class.Level, got.Beyond)
+	}
+	commit.Class.Project = nil
+	if got := commit.At([]byte(`{"path":"."}`)); got.Class.Level != 2 {
+		t.Error("a commit without a project is of level 1")
 	}
 	if op.Class.Level != 1 || op.Profile.Level != 1 || op.Beyond != "" {
 		t.Error("the operation itself changed")

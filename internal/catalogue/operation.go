@@ -131,19 +131,39 @@ type Operation struct {
 	places *defaults                                    // those of WithDefaults; nil: none
 }
 
-// Beyond says why a call of a write of level 1 is one of level 2: it names a file that does not stay with the person. "" if it isn't.
+// Commits is the action of a tool that makes a commit. Git runs the repository's hooks then, so only where there are none does a commit of level 1 stay
+// with the person.
+const Commits = "commit_changes"
+
+// Beyond says why a call of a write of level 1 is one of level 2: it names a file that does not stay with the person, or is a commit that can run
+// hooks. "" if it isn't.
 func (c Classification) Beyond(server, tool string, arguments []byte) (beyond string) {
-	if c.Level != 1 || c.Project == nil || len(arguments) == 0 {
+	commits := c.Action == Commits
+	switch {
+	case c.Level != 1 || len(arguments) == 0:
+		return ""
+	case c.Project == nil && commits:
+		return "It runs the hooks of a repository, and flow.project says of none that it has no hooks, so the call counts as one that changes what others see."
+	case c.Project == nil:
 		return ""
 	}
+	named := false
 	err := c.Reading(server, tool).Paths(arguments, func(at, text string) bool {
-		if why := c.Project.Beyond(c.StartsIn, text); why != "" {
+		named = named || text != ""
+		why := c.Project.Beyond(c.StartsIn, text)
+		if why == "" && commits {
+			why = c.Project.Hooks(c.StartsIn, text)
+		}
+		if why != "" {
 			beyond = fmt.Sprintf("The argument %s %s, so the call counts as one that changes what others see.", display.ASCII(at, 80), why)
 		}
 		return beyond == ""
 	})
-	if err != nil {
+	switch {
+	case err != nil:
 		return "Its arguments can't be read."
+	case beyond == "" && commits && !named:
+		return "No argument says in which repository it commits, so the call counts as one that changes what others see."
 	}
 	return beyond
 }

@@ -87,10 +87,7 @@ func (t TakeOver) config(dir string) (text []byte, vars map[string]string, err e
 		Upstreams: map[string]UpstreamConfig{}, Unlisted: "ask_once",
 	}
 	if t.Developer {
-		cfg.Flow.FreeLevel1, cfg.Flow.Project = true, t.Project
-		if t.Project == dir {
-			cfg.Flow.Project = "."
-		}
+		cfg.Flow.FreeLevel1, cfg.Flow.Project = true, t.folder(dir)
 		cfg.Limits.ExecutionBudget = Duration(4 * time.Hour)
 	}
 	for _, id := range slices.Sorted(maps.Keys(t.Servers)) {
@@ -112,6 +109,14 @@ func (t TakeOver) config(dir string) (text []byte, vars map[string]string, err e
 		}
 	}
 	return text, v.all, nil
+}
+
+// folder is the project's, as the configuration in dir names it.
+func (t TakeOver) folder(dir string) string {
+	if t.Project == dir {
+		return "."
+	}
+	return t.Project
 }
 
 const takenHeader = `# yaml-language-server: $schema=./sallyport.schema.json
@@ -142,6 +147,9 @@ func (t TakeOver) upstream(dir, id string, v *variables) UpstreamConfig {
 	}
 	for i, arg := range s.Command {
 		u.Command = append(u.Command, v.text(id, "ARG_"+strconv.Itoa(i), arg))
+	}
+	if known != nil && known.Project && t.Developer { // the folder that flow.project has: it is no home
+		u.Paths = []string{t.folder(dir)}
 	}
 	if at := s.Folder; at != "" || t.Project != dir {
 		if at == "" {

@@ -191,3 +191,31 @@ func TestTakeOverLabels(t *testing.T) {
 		}
 	}
 }
+
+// A server that works on the project gets its folder, where that is the developer's: its command doesn't name it.
+func TestTakeOverLetsTheProjectIn(t *testing.T) {
+	words := func(words ...string) (s clients.Server) {
+		for _, w := range words {
+			s.Command = append(s.Command, clients.Value{Text: w})
+		}
+		return s
+	}
+	const git = "@cyanheads/git-mcp-server@2.15.3"
+	for name, c := range map[string]struct {
+		server    clients.Server
+		developer bool
+		dir, want string
+	}{
+		"in its folder":        {words("npx", "-y", git), true, "/p", "."},
+		"beside it":            {words("npx", "-y", git), true, "/gateway", "/p"},
+		"for nobody":           {words("npx", "-y", git), false, "/p", ""},
+		"another server":       {words("npx", "-y", "@modelcontextprotocol/server-memory"), true, "/p", ""},
+		"of a project's wish":  {words("node", "node_modules/@cyanheads/git-mcp-server/dist/index.js"), true, "/p", ""},
+		"that nobody has seen": {words("npx", "-y", "@nobody/git"), true, "/p", ""},
+	} {
+		u := TakeOver{Servers: map[string]clients.Server{"s": c.server}, Project: "/p", Developer: c.developer}.upstream(c.dir, "s", &variables{all: map[string]string{}})
+		if got := strings.Join(u.Paths, " "); got != c.want {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+}

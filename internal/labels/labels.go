@@ -44,6 +44,7 @@ type Entry struct {
 	Sandbox  string   `yaml:"sandbox"`            // the strictest in which it was seen to work: full or partial
 	Egress   string   `yaml:"egress"`             // what it needs of the network there: none or any
 	Confined string   `yaml:"confined,omitempty"` // why the sandbox is partial, or what full takes besides; "" with full: nothing
+	Project  bool     `yaml:"project,omitempty"`  // it works on the project in which it is started, and its command doesn't name that
 	Unasked  string   `yaml:"unasked"`            // what runs without a question, for people
 	// Trusts says, of each tool whose results confirm anything, why they may.
 	Trusts map[string]string `yaml:"trusts,omitempty"`

@@ -44,6 +44,9 @@ var exact, endings, beginnings = func() (exact, endings, beginnings map[string]s
 // actsLater says what a path of the project is, if that is run or read as orders later; "" if it isn't.
 func actsLater(path string) string {
 	steps := strings.Split(filepath.ToSlash(path), "/")
+	if fold(steps[len(steps)-1]) == "head" { // with it git takes a folder for a repository, whose configuration it runs, whatever its name
+		return "what makes a folder a repository of git's"
+	}
 	for i, step := range steps {
 		name := fold(step)
 		if is := exact[name]; is != "" {

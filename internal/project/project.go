@@ -30,6 +30,7 @@ type Project struct {
 	name string   // as it was given, clean
 	own  []string // the gateway's own files and folders, with links resolved
 	git  []string // files and folders that the repository's configuration names
+	home string   // of the user, whose git has a configuration, too; "" if there is none
 }
 
 // New returns the project in a folder that is there. own are the gateway's files and folders, which need not be.
@@ -49,6 +50,9 @@ func New(folder string, own []string) (*Project, error) {
 		p.own = append(p.own, filepath.Clean(path))
 	}
 	p.git = configured(root)
+	if home, err := os.UserHomeDir(); err == nil {
+		p.home = home
+	}
 	return p, nil
 }
 
@@ -110,6 +114,52 @@ func repository(folder string) (top string, dirs []string) {
 			return folder, nil
 		}
 	}
+}
+
+// hooksElsewhere matches what in git's configuration can say that hooks lie elsewhere.
+var hooksElsewhere = regexp.MustCompile(`(?i)hookspath|\[[ \t]*include`)
+
+// Hooks says in a part of a sentence why a commit in the repository at a path runs programs, or may; "" if it doesn't. A hook may run what lies in the
+// project, as checks of its code do, and that is free to be written.
+func (p *Project) Hooks(from, path string) string {
+	if from == "" || path == "" || unclear(path) {
+		return "names no repository that can be looked at"
+	}
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(from, path)
+	}
+	real, ok := resolve(path)
+	if !ok {
+		return "leads through links that can't be followed"
+	}
+	top, dirs := repository(real)
+	for at := real; at != top && at != filepath.Dir(at); at = filepath.Dir(at) {
+		if _, err := os.Lstat(filepath.Join(at, "HEAD")); err == nil {
+			return "leads into a folder that git may take for a repository"
+		}
+	}
+	configs := []string{"/etc/gitconfig"}
+	if p.home != "" {
+		configs = append(configs, filepath.Join(p.home, ".gitconfig"), filepath.Join(p.home, ".config", "git", "config"))
+	}
+	for _, dir := range dirs {
+		configs = append(configs, filepath.Join(dir, "config"), filepath.Join(dir, "config.worktree"))
+		entries, err := os.ReadDir(filepath.Join(dir, "hooks"))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return "is a repository whose hooks can't be looked at"
+		}
+		for _, e := range entries {
+			if hooks[fold(e.Name())] {
+				return "is a repository with hooks, which a commit runs"
+			}
+		}
+	}
+	for _, config := range configs {
+		if hooksElsewhere.Match(readStart(config)) {
+			return "is a repository whose hooks git's configuration names, and a commit runs them"
+		}
+	}
+	return ""
 }
 
 func from(folder, path string) string {

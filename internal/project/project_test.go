@@ -66,7 +66,7 @@ func TestStays(t *testing.T) {
 	dir, p := world(t)
 	for _, path := range []string{
 		"", ".", "notes.md", "bin/other", "origin", "false", "refs/heads", "conf/x", "./src/main.go", "src/../src/x", "src//x", "tools/x", "editorial/x", "src/notes.mdx", "tools/github", "near/x.txt", "near/../y", "new/folder/file", "Makefile", "package.json", ".gitignore", ".github.md", "a b.txt", "é/ü.md", "[id].tsx",
-		"hooks/useState.ts", "src/pre-commit", "environment", "x.env.md", "shell", "claude.mdx", dir + "/project/notes.md", dir + "/alias/notes.md", "gw/other", "project", "~x/y"[1:], "update/hooks.md", "中.txt",
+		"hooks/useState.ts", "src/pre-commit", "src/Head/index.tsx", "head.html", "environment", "x.env.md", "shell", "claude.mdx", dir + "/project/notes.md", dir + "/alias/notes.md", "gw/other", "project", "~x/y"[1:], "update/hooks.md", "中.txt",
 	} {
 		if why := p.Beyond(dir+"/project", path); why != "" {
 			t.Errorf("%q %s", path, why)
@@ -84,7 +84,7 @@ func TestBeyond(t *testing.T) {
 		// outside
 		"..", "../x", "/etc/passwd", dir, dir + "/projectile/x", "src/../../x", "out/x", "out", "far", "near/../../../home/x", "./a/../../b", dir + "/project/../home/x", "/proc/self/cwd/x", "loop", "loop/x", "file/x",
 		// git, in spellings
-		".git", ".git/hooks/pre-commit", "./a/../.git/hooks/x", "src/../.git/config", ".GIT/hooks/x", ".Git/Hooks/PRE-COMMIT", ".git./hooks/x", ".git /hooks/x", ".git. . /x", ".git//hooks/x", "sub/.git/config", ".git/", "bare.git/hooks/x",
+		"HEAD", "src/x/HEAD", "src/x/head", ".git", ".git/hooks/pre-commit", "./a/../.git/hooks/x", "src/../.git/config", ".GIT/hooks/x", ".Git/Hooks/PRE-COMMIT", ".git./hooks/x", ".git /hooks/x", ".git. . /x", ".git//hooks/x", "sub/.git/config", ".git/", "bare.git/hooks/x",
 		"innocent/x", "hook", "chain/x", "near/../../.git/config", ".gitmodules", ".gitattributes", ".husky/pre-commit", "tools/hooks/pre-commit", "tools/Hooks/Post-Merge", ".pre-commit-config.yaml", "lefthook.yml",
 		"\uff0egit/config", ".ｇｉｔ/config", ".g\u200bit/config", ".git\u200d/config", "．git/hooks/x", "\u2024git/config", ".git::$INDEX_ALLOCATION/x", ".git:stream", "GIT~1/hooks/x", "git~1", ".g\u0131t/../.git/x",
 		`.git\hooks\x`, "..\\x", "%2e%2e/x", ".%67it/hooks", "a%2f..%2f..", "a\x00b", "a\nb", "\u202egit", "file:///etc/passwd", "C:\\x", "~/x", "~root/x", "$HOME/x", "`id`", "a|b", "<x>", "a*", "a?",
@@ -194,4 +194,58 @@ func FuzzBeyond(f *testing.F) {
 			t.Fatalf("%q wrote a hook", path)
 		}
 	})
+}
+
+// A commit stays with the person where it runs nothing: the repository has no hooks, and nothing says that they lie elsewhere.
+func TestHooks(t *testing.T) {
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	home := filepath.Join(dir, "home")
+	t.Setenv("HOME", home)
+	put := func(path, text string) {
+		t.Helper()
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, path)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, path), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, repo := range []string{"plain", "sample", "hooked", "unrunnable", "husky", "included", "conditional"} {
+		put("p/"+repo+"/.git/config", "[core]\n\tbare = false\n[user]\n\tname = Ann\n")
+		put("p/"+repo+"/src/a.js", "")
+	}
+	put("p/sample/.git/hooks/pre-commit.sample", "#!/bin/sh\n")
+	put("p/sample/.git/hooks/README", "")
+	put("p/hooked/.git/hooks/Pre-Commit", "#!/bin/sh\n")
+	put("p/unrunnable/.git/hooks/post-index-change", "") // whoever may set its mode may do so later
+	put("p/husky/.git/config", "[core]\n\thooksPath = .husky/_\n")
+	put("p/included/.git/config", "[ include ]\n\tpath = ../team.inc\n")
+	put("p/conditional/.git/config.worktree", "[includeIf \"gitdir:~/\"]\n\tpath = x\n")
+	put("p/plain/src/fake/HEAD", "ref: refs/heads/main\n")
+	if err := os.Symlink("loop", filepath.Join(dir, "p/loop")); err != nil {
+		t.Fatal(err)
+	}
+	p, err := New(filepath.Join(dir, "p"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, runs := range map[string]bool{
+		"plain": false, "plain/src": false, "plain/src/a.js": false, "sample": false, "sample/../plain": false, dir + "/p/plain": false,
+		"hooked": true, "hooked/src": true, "unrunnable": true, "husky": true, "husky/src/a.js": true, "included": true, "conditional": true,
+		"plain/src/fake": true, "plain/src/fake/x": true, "loop": true, "": true, "$HOME": true,
+	} {
+		if why := p.Hooks(filepath.Join(dir, "p"), path); (why != "") != runs {
+			t.Errorf("%q: %q", path, why)
+		}
+	}
+	if p.Hooks("", "plain") == "" {
+		t.Error("a server that runs elsewhere commits where nothing runs")
+	}
+	put("home/.config/git/config", "[core]\n\tHooksPath=/opt/hooks\n")
+	if p.Hooks(filepath.Join(dir, "p"), "plain") == "" {
+		t.Error("the user's own configuration names hooks, and a commit runs nothing")
+	}
 }
