@@ -243,7 +243,7 @@ func TestCatalogueDaysAreOfTheirServers(t *testing.T) {
 			days = append(days, e.ID)
 		}
 	}
-	if got := strings.Join(days, " "); got != "everything filesystem git memory postgres sequential-thinking" {
+	if got := strings.Join(days, " "); got != "everything fetch filesystem git memory postgres sequential-thinking" {
 		t.Errorf("tested by days of work: %s", got)
 	}
 }

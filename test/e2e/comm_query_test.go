@@ -37,6 +37,12 @@ CREATE VIEW names AS SELECT id, name FROM customer;
 // mistake, may write.
 func postgres(t *testing.T) (address func(role string) string) {
 	t.Helper()
+	return postgresAt(t, "", 5432)
+}
+
+// postgresAt is one that listens at an address as well.
+func postgresAt(t *testing.T, listen string, port int) (address func(role string) string) {
+	t.Helper()
 	for _, name := range []string{"initdb", "postgres"} {
 		_, err := exec.LookPath(name)
 		requireTool(t, err == nil, name)
@@ -74,7 +80,7 @@ func postgres(t *testing.T) (address func(role string) string) {
 	if err := command("initdb", "-D", data, "-U", "owner", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync").Run(); err != nil {
 		t.Fatalf("initdb: %v\n%s", err, log)
 	}
-	server := command("postgres", "-D", data, "-k", dir, "-c", "listen_addresses=", "-c", "fsync=off")
+	server := command("postgres", "-D", data, "-k", dir, "-c", "listen_addresses="+listen, "-p", strconv.Itoa(port), "-c", "fsync=off")
 	if err := server.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +89,7 @@ func postgres(t *testing.T) (address func(role string) string) {
 		_ = server.Wait()
 	})
 	address = func(role string) string {
-		return "postgres://" + role + "@/postgres?sslmode=disable&host=" + url.QueryEscape(dir)
+		return fmt.Sprintf("postgres://%s@/postgres?sslmode=disable&host=%s&port=%d", role, url.QueryEscape(dir), port)
 	}
 	eventually(t, 30*time.Second, "PostgreSQL answers", func() bool {
 		c, err := pgconn.Connect(t.Context(), address("owner"))
