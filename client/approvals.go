@@ -262,6 +262,19 @@ func (c *Client) Approvals(ctx context.Context, q ApprovalQuery) (*ApprovalPage,
 	return get[ApprovalPage](ctx, c, "/v1/approvals", v)
 }
 
+// VoteCounts are figures on how people answer: of the newest requests that were answered, at most 500.
+type VoteCounts struct {
+	Requests int64 `json:"requests"` // that these figures are about
+	Approved int64 `json:"approved"` // answers that said yes
+	Rejected int64 `json:"rejected"`
+	Own      int64 `json:"own"` // of people who had asked for the call themselves, opened its session or own the agent
+}
+
+// VoteCounts tells how people answered the newest requests. For people who view or approve.
+func (c *Client) VoteCounts(ctx context.Context) (*VoteCounts, error) {
+	return get[VoteCounts](ctx, c, "/v1/approvals/figures", nil)
+}
+
 func approvalPath(id, rest string) string { return "/v1/approvals/" + seg(id) + rest }
 
 // Approval returns one approval. For people who view or approve.

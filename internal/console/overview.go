@@ -56,6 +56,7 @@ type overviewPage struct {
 	Sessions []session.Session
 	Aside    []session.Damaged // sessions whose rows can't be read
 	Drills   desk.DrillCounts
+	Votes    desk.VoteCounts
 	Anchor   *anchor.Status
 	Entries  []audit.Entry // newest first
 	SignIns  []signedIn    // of the person
@@ -154,6 +155,8 @@ func (c *Console) overviewOf(r *http.Request, p identity.Principal) overviewPage
 		d.Entries = slices.DeleteFunc(d.Entries, func(e audit.Entry) bool { return e.Action == "approval.drill" }) // who only glances at the page must not see which questions are tests
 		d.Drills, err = c.o.Gateway.Desk().Drills(ctx)
 		missing("the drills", err)
+		d.Votes, err = c.o.Gateway.Desk().VoteCounts(ctx)
+		missing("the figures on answers", err)
 	}
 	return d
 }

@@ -43,6 +43,8 @@ type Store interface {
 	// IsDrill tells whether a question is a drill; Drills counts them.
 	IsDrill(ctx context.Context, id string) (bool, error)
 	Drills(ctx context.Context) (DrillCounts, error)
+	// VoteCounts counts the answers of people to the newest requests that were answered, so many at most.
+	VoteCounts(ctx context.Context, requests int) (VoteCounts, error)
 
 	// Declaration returns a declaration as it was last written; fault.NotFound if there is none.
 	Declaration(ctx context.Context, id string) (declare.Declaration, error)

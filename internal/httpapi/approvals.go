@@ -112,6 +112,10 @@ func (a *API) approvalRoutes(s *side) {
 		}) (desk.Question, error) {
 			return a.g.Desk().Modify(ctx, a.voter(p), desk.Modification{Approval: in.ID, Digest: in.Body.Digest, Arguments: in.Body.Arguments, Reason: in.Body.Reason})
 		})
+	handle(s, route{method: http.MethodGet, path: "/v1/approvals/figures", roles: readers, summary: "How people answered the newest requests"},
+		func(ctx context.Context, _ identity.Principal, _ *struct{}) (desk.VoteCounts, error) {
+			return a.g.Desk().VoteCounts(ctx)
+		})
 	handle(s, route{method: http.MethodPost, path: "/v1/approvals/batch", roles: approver, summary: "Answer similar approvals with one decision"},
 		func(ctx context.Context, p identity.Principal, in *struct{ Body BatchBody }) (BatchAnswer, error) {
 			var answers []desk.Response

@@ -407,6 +407,7 @@ var endpoints = []endpoint{
 	{"POST", "/v1/sessions/{id}/plan/reject", `{"digest":"x"}`, "operator"},
 	{"GET", "/v1/approvals", "", "viewer approver operator auditor"},
 	{"GET", "/v1/approvals/{id}", "", "viewer approver operator auditor"},
+	{"GET", "/v1/approvals/figures", "", "viewer approver operator auditor"},
 	{"POST", "/v1/approvals/{id}/approve", `{"digest":"x"}`, "approver"},
 	{"POST", "/v1/approvals/{id}/reject", `{"digest":"x","reason":"x"}`, "approver"},
 	{"POST", "/v1/approvals/{id}/defer", `{"digest":"x"}`, "approver"},

@@ -511,6 +511,13 @@ func (r *Reader) Drills(ctx context.Context) (desk.DrillCounts, error) {
 	return n, err
 }
 
+// VoteCounts implements desk.Store.
+func (r *Reader) VoteCounts(ctx context.Context, requests int) (desk.VoteCounts, error) {
+	var n desk.VoteCounts
+	_, err := r.row(ctx, countVotes, []any{requests}, &n.Requests, &n.Approved, &n.Rejected, &n.Own)
+	return n, err
+}
+
 // Objected implements desk.Store.
 func (db *DB) Objected(_ context.Context, agent, operation string, since time.Time) (bool, error) {
 	said := db.w.proof.said(spokenOf{agent, operation})

@@ -35,6 +35,8 @@ const (
 	countPlans        = "SELECT count(*) FROM sessions WHERE plan_waits = 1"
 	insertDestination = "INSERT INTO approval_destinations (destination, n) SELECT $1, n FROM approvals WHERE id = $2"
 	countDrills       = "SELECT count(*), coalesce(sum(CASE WHEN a.state = 'rejected' THEN 1 ELSE 0 END), 0), coalesce(sum(CASE WHEN a.state = 'approved' THEN 1 ELSE 0 END), 0) FROM drills d JOIN approvals a ON a.id = d.id"
+	countVotes        = `SELECT count(DISTINCT n), coalesce(sum(vote.value->>'$.decision' = 'approve'), 0), coalesce(sum(vote.value->>'$.decision' = 'reject'), 0), coalesce(sum(vote.value->>'$.own'), 0)
+		FROM (SELECT n, CAST(body AS TEXT) AS body FROM approvals WHERE state IN ('approved', 'rejected', 'spent') AND json_array_length(CAST(body AS TEXT), '$.votes') > 0 ORDER BY n DESC LIMIT $1), json_each(body, '$.votes') vote`
 	insertEvidence    = "INSERT INTO evidence (session_id, seq, call_id, rules, total, body, entry, mac) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 	selectUsed        = "SELECT 1 FROM used WHERE key = $1"
 	selectApprovalFor = "WHERE session = $1 AND call_digest = $2 ORDER BY n DESC LIMIT 1"
