@@ -325,7 +325,7 @@ func TestSentencesAreBoundedAndPlain(t *testing.T) {
 	if cut := "; and 293 more"; !strings.Contains(prompt, cut) {
 		t.Errorf("the prompt has no %q", cut)
 	}
-	clean(prompt, 1800, "Tool ordering", "- Tools marked", "- If your task", "- Affected tools: ", "- Safe to call", "- Blocked now: ")
+	clean(prompt, 1500, "Tool ordering", "- Tools marked", "- If your task", "- Affected tools: ", "- Safe to call", "- Blocked now: ")
 	for _, tool := range Manifest(ops[:100], held) {
 		clean(tool.Consequence, 8000, "")
 	}

@@ -9,15 +9,15 @@ import (
 )
 
 const (
-	// promptListed bounds what a system prompt lists, in bytes. It is part of every conversation; the manifest has the rest.
-	promptListed = 1500
+	// promptMost bounds a system prompt, in bytes. It is part of every conversation; the manifest has the rest.
+	promptMost = 1500
 	// wholeServer is from how many tools on a server is named in place of them.
 	wholeServer = 3
 )
 
 // SystemPrompt is the planning constraint for the agent's system prompt, worded as the requirement has it (FL-5). It names the affected tools and
 // those that are safe in any order and, if the session already holds labels, the tools that are blocked now. Where all tools of a server belong to
-// one list, it names the server. Long lists are cut: what it lists has at most 1500 bytes for any catalogue.
+// one list, it names the server. Long lists are cut: it has at most 1500 bytes for any catalogue.
 func SystemPrompt(ops []Operation, held []Held) string {
 	const title = "Tool ordering constraint (enforced by authorization layer):"
 	const rules = "\n- Tools marked [internal] will restrict your access to tools marked [external] for the remainder of this session." +
@@ -27,8 +27,8 @@ func SystemPrompt(ops []Operation, held []Held) string {
 	if len(p.groups) == 0 {
 		head = title + " none. No tool's declared results restrict another tool; call them in any order."
 	}
-	for room := promptListed; ; room /= 2 {
-		if lists := p.lists(room); len(lists) <= promptListed {
+	for room := promptMost; ; room -= room/4 + 1 {
+		if lists := p.lists(max(room, 0)); len(head)+len(lists) <= promptMost {
 			return head + lists
 		}
 	}

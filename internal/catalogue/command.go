@@ -69,9 +69,9 @@ type Block struct {
 }
 
 // justificationSchema and declarationSchema describe what a call that says why it is needed takes besides its parameters. They stand in the
-// definition of each such tool, so they are short; the system prompt says what the three fields hold.
+// definition of each such tool, so they are short; the system prompt, sallyport_declare and a refusal say what the three fields are.
 const (
-	justificationSchema = `{"type":"object","required":["user_request","missing_knowledge","expected_use"]}`
+	justificationSchema = `{"type":"object"}`
 	declarationSchema   = `{"type":"string","description":"In place of justification: from sallyport_declare."}`
 )
 

@@ -166,15 +166,15 @@ func (c *Comm) fetch(timeout time.Duration, writes bool) catalogue.Command {
 	write := func(v values) bool { return c.fetcher.Writes(cmp.Or(v.text("method"), "GET")) }
 	ps := params{
 		{name: "url", kind: "text", doc: "The https address of the page.", required: true, most: 8 << 10},
-		{name: "format", kind: "text", doc: "markdown (default: the readable text with its links), text, or raw (the source).", words: []string{"markdown", "text", "raw"}, most: 16},
+		{name: "format", kind: "text", doc: "markdown (default: the readable text with its links), text, or raw (the source).", words: []string{"markdown", "text", "raw"}, most: 16, quiet: true},
 		{name: "method", kind: "text", doc: "GET (default), HEAD, or a method that the operator has allowed; then the call is a write.", most: 16, quiet: !writes},
 		{name: "body", kind: "text", doc: "What to send, with a method that sends something.", most: 256 << 10, quiet: !writes},
-		{name: "content_type", kind: "text", doc: "The media type of body.", most: 200, quiet: !writes},
+		{name: "content_type", kind: "text", doc: "The media type of body.", most: 200, quiet: true},
 		scope("web"),
 	}
 	command := operation(catalogue.Command{
 		Name:        "fetch",
-		Description: "Fetch a public https page as Markdown, or an image or PDF. A copy is kept in fetched/.",
+		Description: "Fetch a public https page (as Markdown), image or PDF; kept in fetched/.",
 		Sensitivity: flow.External, Effect: flow.Read, Timeout: timeout, Requests: true,
 	}, ps, func(v values) error {
 		return c.fetcher.Check(c.request(v))
@@ -234,15 +234,15 @@ func (c *Comm) deliver(ctx context.Context, session string, p *fetch.Page) catal
 func (c *Comm) search(timeout time.Duration) catalogue.Command {
 	const inside = "what this session has fetched and the files in its workspace"
 	where := scope("web", "internal")
-	what, sensitivity := "Search the web for addresses to fetch; with scope internal, "+inside+".", flow.External
+	what, sensitivity := "Search the web; scope internal: what you fetched and wrote.", flow.External
 	where.doc = "Where to look: web (default), or internal: " + inside + "."
 	if c.searcher.Local() {
-		what, sensitivity = "Search "+inside+".", flow.None
+		what, sensitivity = "Search what you fetched and wrote.", flow.None
 		where.quiet, where.doc = true, "Where to look: web or internal. There is no search service here, so both are "+inside+"."
 	}
 	ps := params{
 		{name: "query", kind: "text", doc: "What to search for, specifically.", required: true, most: 400},
-		{name: "count", kind: "integer", doc: "How many results; 10 if left out.", least: 1, most: 20},
+		{name: "count", kind: "integer", doc: "How many results; 10 if left out.", least: 1, most: 20, quiet: true},
 		where,
 	}
 	return operation(catalogue.Command{
@@ -276,7 +276,7 @@ func (c *Comm) search(timeout time.Duration) catalogue.Command {
 
 func (c *Comm) query(timeout time.Duration) catalogue.Command {
 	const none = "No database is configured here."
-	known, missing := "The databases are: "+sentence.List(c.databases.IDs())+".", ""
+	known, missing := "Databases: "+sentence.List(c.databases.IDs())+".", ""
 	if len(c.databases.IDs()) == 0 {
 		known, missing = none, none
 	}
@@ -288,7 +288,7 @@ func (c *Comm) query(timeout time.Duration) catalogue.Command {
 	}
 	return operation(catalogue.Command{
 		Name:        "query",
-		Description: "Read a database with one SQL statement; parameters fill $1, $2 (? in SQLite). Without sql: its tables. " + known,
+		Description: "Read a database with one SQL statement; without sql, its tables. parameters fill $1 (SQLite: ?). " + known,
 		Sensitivity: flow.InternalSource, Effect: flow.Read, Timeout: timeout, Requests: true, Missing: missing,
 	}, ps, func(v values) error {
 		if !slices.Contains(c.databases.IDs(), v.text("database")) {
@@ -331,11 +331,11 @@ func (c *Comm) readFile(timeout time.Duration) catalogue.Command {
 	ps := params{
 		{name: "path", kind: "text", doc: "The path in the workspace, such as notes/summary.md.", required: true, most: 4096},
 		{name: "offset", kind: "integer", doc: "The byte to begin at; 0 if left out.", most: 1 << 40},
-		{name: "limit", kind: "integer", doc: "How many bytes at most; 1 MiB if left out.", least: 1, most: 4 << 20},
+		{name: "limit", kind: "integer", doc: "How many bytes at most; 1 MiB if left out.", least: 1, most: 4 << 20, quiet: true},
 	}
 	return operation(catalogue.Command{
 		Name:        "read_file",
-		Description: "Read a file of your workspace, or of the shared cache/, from byte offset.",
+		Description: "Read a file of your workspace or cache/.",
 		Sensitivity: flow.None, Effect: flow.Read, Timeout: timeout, Of: cached(ps), Places: Places["read_file"],
 	}, ps, nil, func(ctx context.Context, session string, v values) (catalogue.Brought, error) {
 		w, err := c.files.Workspace(session)
@@ -367,7 +367,7 @@ func (c *Comm) readFile(timeout time.Duration) catalogue.Command {
 func (c *Comm) writeFile(timeout time.Duration) catalogue.Command {
 	return operation(catalogue.Command{
 		Name:        "write_file",
-		Description: "Write a text file in your workspace; append adds to its end.",
+		Description: "Write a text file in your workspace.",
 		Sensitivity: flow.None, Effect: flow.Write, Level: 1, Timeout: timeout, Own: true,
 	}, params{
 		{name: "path", kind: "text", doc: "The path in the workspace, such as notes/summary.md.", required: true, most: 4096},
@@ -395,12 +395,12 @@ func (c *Comm) writeFile(timeout time.Duration) catalogue.Command {
 func (c *Comm) listFiles(timeout time.Duration) catalogue.Command {
 	ps := params{
 		{name: "path", kind: "text", doc: "The folder; the whole workspace if left out.", most: 4096},
-		{name: "depth", kind: "integer", doc: "How many levels deep; 3 if left out.", least: 1, most: 16},
-		{name: "limit", kind: "integer", doc: "How many entries at most; 200 if left out.", least: 1, most: 1000},
+		{name: "depth", kind: "integer", doc: "How many levels deep; 3 if left out.", least: 1, most: 16, quiet: true},
+		{name: "limit", kind: "integer", doc: "How many entries at most; 200 if left out.", least: 1, most: 1000, quiet: true},
 	}
 	return operation(catalogue.Command{
 		Name:        "list_files",
-		Description: "List your workspace, or the shared cache/.",
+		Description: "List your workspace or cache/.",
 		Sensitivity: flow.None, Effect: flow.Read, Timeout: timeout, Of: cached(ps), Places: Places["list_files"],
 	}, ps, nil, func(ctx context.Context, session string, v values) (catalogue.Brought, error) {
 		w, err := c.files.Workspace(session)
@@ -420,7 +420,7 @@ func (c *Comm) exec(timeout time.Duration, network bool) catalogue.Command {
 	const none = "No program is allowed here."
 	known, missing, sensitivity := none, none, flow.None
 	if c.programs != nil {
-		known, missing = "The programs are: "+sentence.List(c.programs.Programs())+".", c.programs.Missing()
+		known, missing = "Programs: "+sentence.List(c.programs.Programs())+".", c.programs.Missing()
 	}
 	if network { // what has the network can carry out what the session has read
 		sensitivity = flow.External
@@ -431,7 +431,7 @@ func (c *Comm) exec(timeout time.Duration, network bool) catalogue.Command {
 	}
 	command := operation(catalogue.Command{
 		Name:        "exec",
-		Description: "Run one program, without a shell, in a sandbox around your workspace. " + known,
+		Description: "Run one program (no shell) in your workspace. " + known,
 		Sensitivity: sensitivity, Effect: flow.Write, Level: 2, Timeout: timeout, Missing: missing,
 	}, ps, func(v values) error {
 		switch argv := v.texts("argv"); {

@@ -47,7 +47,7 @@ func (ps params) schema() json.RawMessage {
 		case "texts":
 			s["type"], s["items"] = "array", map[string]any{"type": "string"}
 		case "scalars":
-			s["type"], s["items"] = "array", map[string]any{"type": []string{"string", "number", "boolean", "null"}}
+			s["type"], s["items"] = "array", map[string]any{}
 		}
 		properties[p.name] = s
 	}

@@ -60,9 +60,8 @@ func (g *Gateway) manifestOf(s *session.Session) Manifest {
 }
 
 // declaring tells the model what the built-in external operations want of it.
-const declaring = "comm_ tools reach outside. They run in the execution phase, each call with justification: user_request (what the person asked, in their words), " +
-	"missing_knowledge (what exactly you don't know), expected_use (what you will do with the result); or with a declaration_id of sallyport_declare. " +
-	"Where a person must decide, make the same call again later."
+const declaring = "comm_ tools need the execution phase and justification: user_request (what the person asked), " +
+	"missing_knowledge (what exactly you don't know), expected_use; or a declaration_id of sallyport_declare."
 
 // systemPrompt is what belongs into the session's system prompt: the planning constraint, how external information is asked for, and how what
 // comes back is to be treated (FL-5, FE-2).

@@ -143,7 +143,7 @@ func Labels(r *Rules, op *Operation, held []flow.Held) fault.Verdict {
 		return unknownLabel(r, op, held)
 	}
 	v := fault.Refuse("flow", fault.FlowContaminated, d.Reason,
-		fault.Remedy{Kind: "reorder", Text: "Call " + op.Name + " before the tools that bring such data, in a session that does not hold it yet. sallyport_validate_plan gives a safe order."},
+		fault.Remedy{Kind: "reorder", Text: "Call " + op.Name + " before the tools that bring such data, in a session that does not hold it yet. sallyport_submit_plan with check_only gives a safe order."},
 		fault.Remedy{Kind: "new_session", Text: "Ask for a separate session for the part that needs " + op.Name + "."},
 		fault.Remedy{Kind: "release", Text: "A person can release the session's labels, with a reason on the record."})
 	v.Because = append(v.Because, heldBecause(d.Because)...)

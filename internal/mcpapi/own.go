@@ -1,6 +1,7 @@
 package mcpapi
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -28,7 +29,7 @@ type ownTool struct {
 var ownTools = map[string]ownTool{
 	"sallyport_status": {
 		definition: define("sallyport_status",
-			"Where your session stands: phase, labels and the calls that brought them, plan, what waits for a person, budget. Call it when a refusal surprises you. manifest true: what calling each tool blocks later, and a safe order. Read that before you plan.",
+			"Your session's phase, labels, plan, open questions and budget: for when a refusal surprises you. manifest: what each tool blocks, and a safe order; read it before you plan.",
 			`{"type":"object","properties":{"manifest":{"type":"boolean"}}}`, true),
 		arguments: true,
 		run:       status,
@@ -38,22 +39,32 @@ var ownTools = map[string]ownTool{
 	}},
 	"sallyport_submit_plan": {
 		definition: define("sallyport_submit_plan",
-			"Submit your plan before you read what you don't trust. Once approved it is sealed and opens execution: calls that follow it run, others may wait for a person. "+
-				"Each step is called once. Known values go into arguments; what you learn from a step, into from: {\"to\":{\"step\":0,\"field\":\"sender\"}}; text you will write, into open. each: N calls it for every record of step N. "+
-				"check_only: runs and seals nothing; tells what would be refused or asked, and a safe order.",
-			`{"type":"object","properties":{"check_only":{"type":"boolean"},"steps":{"type":"array","items":{"type":"object","properties":{"tool":{"type":"string"},"justification":{"type":"string"},"arguments":{"type":"object"},"from":{"type":"object"},"open":{"type":"array","items":{"type":"string"}},"each":{"type":"integer"},"after":{"type":"array","items":{"type":"integer"}}},"required":["tool","justification"]}}},"required":["steps"]}`, false),
+			"Submit a plan before you read what you don't trust: once approved, calls that follow it run. "+
+				"A step, called once, can have arguments (known values), from ({\"to\":{\"step\":0,\"field\":\"sender\"}}: out of a result), open (names of arguments you will write), each (N: once per record of step N). "+
+				"check_only: what would be refused or asked, and a safe order.",
+			`{"type":"object","properties":{"steps":{"type":"array","items":{"type":"object","required":["tool","justification"]}},"check_only":{"type":"boolean"}}}`, false),
 		arguments: true,
 		run:       submitPlan,
 	},
 	"sallyport_validate_plan": {arguments: true, run: Gateway.ValidatePlan},
 	"sallyport_declare": {
 		definition: define("sallyport_declare",
-			"Ask ahead about one call that needs a justification and that a person may have to approve. Runs nothing; the verdict is permit, ask or deny. Then call the tool with declaration_id alone, once.",
-			`{"type":"object","properties":{"operation":{"type":"string","description":"comm.fetch for comm_fetch"},"parameters":{"type":"object"},"justification":{"type":"object","required":["user_request","missing_knowledge","expected_use"]},"phase":{"enum":["execution"]},"session_id":{"type":"string"}},"required":["operation","parameters","justification","phase","session_id"]}`, false),
+			"Ask ahead about one call (operation: comm.fetch) that a person may have to approve. Then call the tool with declaration_id alone.",
+			`{"type":"object","properties":{"operation":{"type":"string"},"parameters":{"type":"object"},"justification":{"type":"object","required":["user_request","missing_knowledge","expected_use"]}}}`, false),
 		arguments: true,
 		declares:  true,
-		run:       Gateway.Declare,
+		run:       declareNeed,
 	},
+}
+
+// declareNeed fills in what can only be one thing: the session that the credential stands for, and the phase in which external operations run.
+func declareNeed(g Gateway, ctx context.Context, p identity.Principal, session string, body json.RawMessage) (any, error) {
+	for name, value := range map[string]string{"session_id": session, "phase": "execution"} {
+		if _, ok := call.Get(body, name); !ok && call.IsObject(body) {
+			body = withMember(body, name, mcpwire.AppendJSON(nil, value))
+		}
+	}
+	return g.Declare(ctx, p, session, body)
 }
 
 // status answers with the manifest, which has the phase and the labels too, where the arguments ask for it.
@@ -80,17 +91,14 @@ func submitPlan(g Gateway, ctx context.Context, p identity.Principal, session st
 	if !check {
 		return g.SubmitPlan(ctx, p, session, rest)
 	}
-	asked := json.RawMessage("{")
+	asked := json.RawMessage("{}")
 	for name, raw := range call.Members(rest) {
 		if name == "steps" {
 			name = "planned_calls"
 		}
-		if len(asked) > 1 {
-			asked = append(asked, ',')
-		}
-		asked = append(append(append(asked, mcpwire.AppendJSON(nil, name)...), ':'), raw...)
+		asked = withMember(asked, name, raw)
 	}
-	return g.ValidatePlan(ctx, p, session, append(asked, '}'))
+	return g.ValidatePlan(ctx, p, session, asked)
 }
 
 // takeFlag returns the member with the name, which is true or false or absent, and the object without it.
@@ -102,28 +110,31 @@ func takeFlag(object json.RawMessage, name string) (set bool, rest json.RawMessa
 	if set = string(flag) == "true"; !set && string(flag) != "false" {
 		return false, nil, fault.New(fault.RequestMalformed, "It must be true or false.").At(name)
 	}
-	rest = json.RawMessage("{")
+	rest = json.RawMessage("{}")
 	for other, raw := range call.Members(object) {
-		if other == name {
-			continue
+		if other != name {
+			rest = withMember(rest, other, raw)
 		}
-		if len(rest) > 1 {
-			rest = append(rest, ',')
-		}
-		rest = append(append(append(rest, mcpwire.AppendJSON(nil, other)...), ':'), raw...)
 	}
-	return set, append(rest, '}'), nil
+	return set, rest, nil
 }
 
-// define makes a definition. Hints that say what MCP takes for granted are left out.
-func define(name, description, schema string, reads bool) json.RawMessage {
-	hints := map[string]any{"readOnlyHint": true}
-	if !reads {
-		hints = map[string]any{"destructiveHint": false}
+// withMember is a copy of the object with one member more.
+func withMember(object json.RawMessage, name string, value json.RawMessage) json.RawMessage {
+	b := append(json.RawMessage(nil), bytes.TrimRight(object, " \t\r\n}")...)
+	if len(bytes.TrimSpace(b)) > 1 {
+		b = append(b, ',')
 	}
-	return mcpwire.AppendJSON(nil, map[string]any{
-		"name": name, "description": description, "inputSchema": json.RawMessage(schema), "annotations": hints,
-	})
+	b = append(append(b, mcpwire.AppendJSON(nil, name)...), ':')
+	return append(append(b, value...), '}')
+}
+
+func define(name, description, schema string, reads bool) json.RawMessage {
+	tool := map[string]any{"name": name, "description": description, "inputSchema": json.RawMessage(schema)}
+	if reads {
+		tool["annotations"] = map[string]any{"readOnlyHint": true}
+	}
+	return mcpwire.AppendJSON(nil, tool)
 }
 
 // callOwn runs one of the gateway's own tools. Every failure is a result that the model can act on.
