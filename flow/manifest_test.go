@@ -2,6 +2,7 @@ package flow
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -182,6 +183,57 @@ func TestManifestAgreesWithJudge(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A server is named in place of its tools where all of them belong there, whatever the catalogue, and the prompt stays short.
+func TestPromptNamesServers(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		ops := rapid.SliceOfN(genOperation(), 0, 40).Draw(t, "ops")
+		of := map[string][]int{}
+		for i := range ops {
+			server := rapid.SampledFrom([]string{"a", "bee", "sea"}).Draw(t, "server")
+			ops[i].ID, ops[i].Name = fmt.Sprintf("%s.t%d", server, i), fmt.Sprintf("%s_t%d", server, i)
+			of[server] = append(of[server], i)
+		}
+		held := genHeld(3).Draw(t, "held")
+		prompt := SystemPrompt(ops, held)
+		if len(prompt) > promptMost {
+			t.Fatalf("%d bytes", len(prompt))
+		}
+		_, safe, _ := strings.Cut(prompt, "in any order: ")
+		safe, _, _ = strings.Cut(safe, "\n")
+		all := held
+		for _, o := range ops {
+			all = Raise(all, o, "c")
+		}
+		isSafe := func(i int) bool {
+			return Judge(ops[i], all).Allowed && len(Manifest(ops, nil)[i].Blocks) == 0
+		}
+		for server, tools := range of {
+			name := fmt.Sprintf("all %d tools of %s", len(tools), server)
+			every := len(tools) >= wholeServer
+			for _, i := range tools {
+				every = every && isSafe(i)
+			}
+			if said := slices.Contains(strings.Split(safe, ", "), name); said != every && (said || !strings.Contains(safe, " more") && strings.Contains(prompt, "in any order: ")) {
+				t.Fatalf("%s safe: %v, in %s", name, every, prompt)
+			}
+			if strings.Contains(safe, name) && strings.Contains(safe, server+"_t") {
+				t.Fatalf("%s is named twice: %s", server, safe)
+			}
+		}
+	})
+	mail := func(n int) (ops []Operation) {
+		for i := range n {
+			ops = append(ops, resolve(t, Spec{ID: fmt.Sprintf("mail.get%d", i), Name: fmt.Sprintf("get%d", i), Sensitivity: InternalSource}))
+		}
+		return append(ops, resolve(t, Spec{ID: "web.search", Name: "search"}))
+	}
+	for n, want := range map[int]string{2: "get0 [internal], get1 [internal] → blocks search", 3: "all 3 tools of mail [internal] → blocks search"} {
+		if got := SystemPrompt(mail(n), nil); !strings.Contains(got, "- Affected tools: "+want+"\n") {
+			t.Errorf("%d tools: %s", n, got)
+		}
+	}
 }
 
 func TestManifestSharesNothing(t *testing.T) {

@@ -111,38 +111,41 @@ func (p *prompt) lists(room int) string {
 }
 
 // names are those of the tools with the indexes, each with its mark, in at most about room bytes. A server whose tools are all among them, under one
-// mark, stands for them.
+// mark, stands for them, and comes first.
 func (p *prompt) names(tools []int, mark func(int) string, room int) string {
 	type kind struct{ server, mark string }
+	of := func(i int) kind { return kind{p.ops[i].server(), mark(i)} }
 	here := map[kind]int{}
 	for _, i := range tools {
-		here[kind{p.ops[i].server(), mark(i)}]++
+		here[of(i)]++
 	}
+	whole := func(k kind) bool { return here[k] >= wholeServer && here[k] == p.of[k.server] }
+
 	var words []string
 	size, named, told := 0, 0, map[kind]bool{}
-	for _, i := range tools {
-		k := kind{p.ops[i].server(), mark(i)}
-		word, count := p.ops[i].ShownName()+k.mark, 1
-		if n := here[k]; n >= wholeServer && n == p.of[k.server] {
-			if told[k] {
-				continue
-			}
-			told[k] = true
-			word, count = fmt.Sprintf("all %d tools of %s%s", n, sentence.Name(k.server), k.mark), n
+	add := func(word string, stands int) {
+		if size += len(word) + len(", "); size <= room {
+			words, named = append(words, word), named+stands
 		}
-		if size += len(word) + len(", "); size > room {
-			break
-		}
-		words, named = append(words, word), named+count
 	}
-	list := strings.Join(words, ", ")
+	for _, i := range tools {
+		if k := of(i); whole(k) && !told[k] {
+			told[k] = true
+			add(fmt.Sprintf("all %d tools of %s%s", here[k], sentence.Name(k.server), k.mark), here[k])
+		}
+	}
+	for _, i := range tools {
+		if k := of(i); !whole(k) {
+			add(p.ops[i].ShownName()+k.mark, 1)
+		}
+	}
 	switch more := len(tools) - named; {
 	case more > 0 && named == 0:
 		return sentence.Count(more, "tool")
 	case more > 0:
-		return fmt.Sprintf("%s and %d more", list, more)
+		return fmt.Sprintf("%s and %d more", strings.Join(words, ", "), more)
 	}
-	return list
+	return strings.Join(words, ", ")
 }
 
 // server is the operator's id of the server.
