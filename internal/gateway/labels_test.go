@@ -33,7 +33,7 @@ func TestPolicySeesCarriedLabels(t *testing.T) {
 	}
 	w := newCommWorld(t, func(o *gateway.Options) { o.Policies = policies })
 	p := w.open("worker", "erin", "x")
-	fence, err := guard.Fence{Operation: "mail.search_email", Contamination: []string{"internal"}}.Wrap("the salaries", "mail.search_email")
+	fence, err := guard.Fence{Contamination: []string{"internal"}}.Wrap("the salaries", "mail.search_email")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +79,7 @@ func TestErrorsOfCommandsBringLabels(t *testing.T) {
 func TestDeclaringCarriedTextTaints(t *testing.T) {
 	w := newCommWorld(t)
 	p := w.open("worker", "erin", "What do widgets cost in 2026?")
-	fence, err := guard.Fence{Operation: "mail.search_email", Contamination: []string{"internal"}}.Wrap("the salaries", "mail.search_email")
+	fence, err := guard.Fence{Contamination: []string{"internal"}}.Wrap("the salaries", "mail.search_email")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +96,7 @@ func TestDeclaringCarriedTextTaints(t *testing.T) {
 func TestCarriedLabelThatIsNoLongerConfiguredIsHeld(t *testing.T) {
 	w := newCommWorld(t)
 	p := w.open("worker", "erin", "x")
-	fence, err := guard.Fence{Operation: "mail.search_email", Contamination: []string{"formerly"}}.Wrap("the salaries", "mail.search_email")
+	fence, err := guard.Fence{Contamination: []string{"formerly"}}.Wrap("the salaries", "mail.search_email")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -69,7 +69,7 @@ func TestCarriedSourcesFitTheRecord(t *testing.T) {
 	p := w.open("worker", "erin", "x")
 	var all strings.Builder
 	for i := range 16 {
-		wrapped, err := guard.Fence{Operation: "web.web_search"}.Wrap(fmt.Sprintf("page %d", i), fmt.Sprintf("https://example.com/%d?", i)+strings.Repeat("a", 8000))
+		wrapped, err := guard.Fence{}.Wrap(fmt.Sprintf("page %d", i), fmt.Sprintf("https://example.com/%d?", i)+strings.Repeat("a", 8000))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -121,7 +121,8 @@ func takeFlag(object json.RawMessage, name string) (set bool, rest json.RawMessa
 
 // withMember is a copy of the object with one member more.
 func withMember(object json.RawMessage, name string, value json.RawMessage) json.RawMessage {
-	b := append(json.RawMessage(nil), bytes.TrimRight(object, " \t\r\n}")...)
+	object = bytes.TrimSpace(object)
+	b := append(json.RawMessage(nil), object[:len(object)-1]...)
 	if len(bytes.TrimSpace(b)) > 1 {
 		b = append(b, ',')
 	}

@@ -564,6 +564,22 @@ func TestOwnTools(t *testing.T) {
 		if res := ask("sallyport_validate_plan", `{}`); !res.IsError || !strings.Contains(res.Content[0].(*mcp.TextContent).Text, "planned_calls") {
 			t.Errorf("%+v", res)
 		}
+		// What has folded into another tool is there, too.
+		if res := ask("sallyport_status", `{"manifest":true}`); res.IsError || res.StructuredContent.(map[string]any)["tools"] == nil {
+			t.Errorf("%+v", res)
+		}
+		if res := ask("sallyport_status", `{"manifest":false}`); res.IsError || res.StructuredContent.(map[string]any)["phase"] == nil {
+			t.Errorf("%+v", res)
+		}
+		if res := ask("sallyport_submit_plan", `{"check_only":true,"steps":[{"tool":"a"}]}`); res.IsError ||
+			!reflect.DeepEqual(res.StructuredContent.(map[string]any)["got"], map[string]any{"planned_calls": []any{map[string]any{"tool": "a"}}}) {
+			t.Errorf("%+v", res.StructuredContent)
+		}
+		for name, wrong := range map[string]string{"sallyport_status": `{"manifest":"yes"}`, "sallyport_submit_plan": `{"check_only":1,"steps":[]}`} {
+			if res := ask(name, wrong); !res.IsError || !strings.Contains(res.Content[0].(*mcp.TextContent).Text, "true or false") {
+				t.Errorf("%s takes %s: %+v", name, wrong, res)
+			}
+		}
 		res := ask("sallyport_submit_plan", `{"steps":[]}`)
 		if !res.IsError || strings.Contains(fmt.Sprint(res.Content[0].(*mcp.TextContent).Text, res.Meta), "disk") {
 			t.Errorf("a raw error got out: %+v", res.Content[0])

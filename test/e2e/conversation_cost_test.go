@@ -155,8 +155,13 @@ func TestConversationCost(t *testing.T) {
 		}
 	}
 	if dir := os.Getenv("SALLYPORT_COST_DIR"); dir != "" { // for a tokenizer: docs/speed.md
+		result := must(t, w.connect(token, revision1125, nil), "mail_get_mail_number_00", map[string]any{})
+		blocks := ""
+		for _, c := range result.Content {
+			blocks += c.(*mcp.TextContent).Text + "\n"
+		}
 		all := "[" + string(bytes.Join(rawBytes(own), []byte(","))) + "]"
-		for name, text := range map[string]string{"tools.json": all, "instructions.txt": instructions, "lists.txt": lists} {
+		for name, text := range map[string]string{"tools.json": all, "instructions.txt": strings.ReplaceAll(instructions, lists, ""), "lists.txt": lists, "result.txt": blocks} {
 			write(t, filepath.Join(dir, name), text)
 		}
 	}
