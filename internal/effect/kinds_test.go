@@ -360,6 +360,66 @@ func TestFind(t *testing.T) {
 	}
 }
 
+// Texts that stand side by side are in one fence, and structured content follows the last of them; what is no text parts them.
+func TestNeighboursShareAFence(t *testing.T) {
+	issuer, err := guard.NewIssuer(make([]byte, 32))
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := Find(snapshot(t), call.CallTool, "shy_look")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const text, image, more = `{"type":"text","text":"%s"}`, `{"type":"image","data":"aGk=","mimeType":"image/png"}`, `"structuredContent":{"n":1}`
+	one, two := strings.Replace(text, "%s", "one", 1), strings.Replace(text, "%s", "two", 1)
+	for result, want := range map[string][]string{
+		`{"content":[` + one + `]}`:                                        {"one"},
+		`{"content":[` + one + `,` + two + `]}`:                            {"one\ntwo"},
+		`{"content":[` + one + `,` + image + `,` + two + `]}`:              {"one", "image", "two"},
+		`{"content":[` + one + `,` + two + `,` + image + `],` + more + `}`: {"one\ntwo\n{\"n\":1}", "image"},
+		`{"content":[` + image + `],` + more + `}`:                         {`{"n":1}`, "image"},
+		`{` + more + `}`: {`{"n":1}`},
+		`{"content":[]}`: {},
+		`{"content":[` + one + `,{"type":"odd"}]}`:                                     {"one\n{\"type\":\"odd\"}"},
+		`{"content":[{"type":"text","text":"{\"n\":1}"}],"isError":true,` + more + `}`: {`{"n":1}`},
+	} {
+		for _, program := range []bool{false, true} {
+			env := Envelope{From: guard.Source{Operation: "shy.look", Session: "sess_1", Source: "somewhere", CallID: "call_1", At: time.Now()}, Issuer: issuer, Structured: program}
+			wrapped, _, err := e.Wrap(json.RawMessage(result), env)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var r struct {
+				Content    []struct{ Type, Text string }
+				Structured json.RawMessage            `json:"structuredContent"`
+				Meta       map[string]json.RawMessage `json:"_meta"`
+			}
+			if err := json.Unmarshal(wrapped, &r); err != nil {
+				t.Fatal(err)
+			}
+			got := []string{}
+			for _, b := range r.Content {
+				if b.Type != "text" {
+					got = append(got, b.Type)
+					continue
+				}
+				_, body, _ := strings.Cut(b.Text, ".\n")
+				body, _, _ = strings.Cut(body, "\n<<<END ")
+				if got = append(got, body); !guard.IsWrapped(b.Text) {
+					t.Errorf("%s: not fenced: %s", result, b.Text)
+				}
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("%s came as %q, want %q", result, got, want)
+			}
+			beside := program && strings.Contains(result, more)
+			if (string(r.Structured) == `{"n":1}`) != beside || (string(r.Meta["sallyport/structured"]) == `"`+guard.TrustLevel+`"`) != beside {
+				t.Errorf("%s, for a program: %v: %s", result, program, wrapped)
+			}
+		}
+	}
+}
+
 // The result of a tool is held against the schema that it declared, but not where it says that it failed.
 func TestStructuredResultsAreHeldAgainstTheirSchema(t *testing.T) {
 	e, err := Find(snapshot(t), call.CallTool, "shy_look")

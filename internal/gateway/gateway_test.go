@@ -595,10 +595,10 @@ func TestUntrustedResultIsFencedAndAttributed(t *testing.T) {
 	if err := json.Unmarshal(a.Result, &r); err != nil {
 		t.Fatal(err)
 	}
-	if r.StructuredContent != nil || len(r.Content) != 4 || r.Content[1].Type != "image" {
+	if r.StructuredContent != nil || len(r.Content) != 3 || r.Content[1].Type != "image" || !strings.Contains(r.Content[2].Text, `","n":1}`) {
 		t.Fatalf("%s", a.Result)
 	}
-	for _, i := range []int{0, 2, 3} {
+	for _, i := range []int{0, 2} {
 		if r.Content[i].Type != "text" || !guard.IsWrapped(r.Content[i].Text) {
 			t.Errorf("block %d is not fenced: %q", i, r.Content[i].Text)
 		}
@@ -615,7 +615,7 @@ func TestUntrustedResultIsFencedAndAttributed(t *testing.T) {
 // Structured content that only repeats the text is not shown twice.
 func TestRepeatedStructuredContentIsFoldedIn(t *testing.T) {
 	w := newWorld(t)
-	for structured, blocks := range map[string]int{`{"content":"hello"}`: 1, `{"content":"hello","n":1}`: 2, `{"content":"other"}`: 2, `null`: 1, `{"b":2,"a":1}`: 1} {
+	for structured, repeats := range map[string]bool{`{"content":"hello"}`: true, `{"content":"hello","n":1}`: false, `{"content":"other"}`: false, `null`: true, `{"b":2,"a":1}`: true} {
 		w.up.answers["web.web_search"] = func(context.Context, json.RawMessage, *call.Exchange) (json.RawMessage, error) {
 			first := "hello"
 			if strings.HasPrefix(structured, `{"b"`) {
@@ -623,9 +623,10 @@ func TestRepeatedStructuredContentIsFoldedIn(t *testing.T) {
 			}
 			return json.RawMessage(fmt.Sprintf(`{"content":[{"type":"text","text":%q}],"structuredContent":%s}`, first, structured)), nil
 		}
-		var r struct{ Content []any }
-		if err := json.Unmarshal(w.mustPermit(w.call("worker", "web_search")).Result, &r); err != nil || len(r.Content) != blocks {
-			t.Errorf("%s: %d blocks (%v)", structured, len(r.Content), err)
+		var r struct{ Content []struct{ Text string } }
+		err := json.Unmarshal(w.mustPermit(w.call("worker", "web_search")).Result, &r)
+		if err != nil || len(r.Content) != 1 || strings.Contains(r.Content[0].Text, "\n"+structured+"\n<<<END") == repeats || len(guard.FindWrapped(r.Content[0].Text)) != 1 {
+			t.Errorf("%s: %+v (%v)", structured, r, err)
 		}
 	}
 }

@@ -179,7 +179,7 @@ func TestStoredLabelsAreForeseen(t *testing.T) {
 			}
 		}
 	}
-	if says := m.(gateway.Manifest).SystemPrompt; !strings.Contains(says, "memory_read [internal]") || strings.Contains(says, "notes_read [internal]") {
+	if says := m.(gateway.Manifest).SystemPrompt; !strings.Contains(says, "all 5 tools of memory [internal]") || !strings.Contains(says, "any order: all 7 tools of notes, ") {
 		t.Error(says)
 	}
 }
