@@ -24,7 +24,7 @@ const all = async (list, member) => {
 };
 const tools = new Map((await all("listTools", "tools")).map((t) => [t.name, t]));
 did.tools = [...tools.keys()];
-for (const name of ["everything_echo", "everything_get-sum", "files_read_text_file", "memory_read_graph", "sallyport_manifest"]) {
+for (const name of ["everything_echo", "everything_get-sum", "files_read_text_file", "memory_read_graph", "sallyport_status"]) {
   assert.ok(tools.has(name), `${name} is not listed`);
 }
 assert.ok(tools.get("everything_get-structured-content").outputSchema, "a trusted tool keeps its outputSchema");
