@@ -26,6 +26,7 @@ type Command struct {
 	Effect      flow.Effect
 	Level       int           // 0 reads, 1 a write that only the person sees and can undo, 2 the rest
 	Timeout     time.Duration // of one run, at which partial results are discarded (EX-6)
+	From        string        // what the sources of its results begin with; "": a source does not tell that it brought the text
 	Missing     string        // what it lacks, so that no call of it can work here; it is not listed, and a call of it says so. "": nothing
 	Own         bool          // its answer is the gateway's own text, with nothing from outside
 	Requests    bool          // it makes requests to the outside, which count against the limit of a minute (EX-5)

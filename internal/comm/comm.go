@@ -175,7 +175,7 @@ func (c *Comm) fetch(timeout time.Duration, writes bool) catalogue.Command {
 	command := operation(catalogue.Command{
 		Name:        "fetch",
 		Description: "Fetch a public https page (as Markdown), image or PDF; kept in fetched/.",
-		Sensitivity: flow.External, Effect: flow.Read, Timeout: timeout, Requests: true,
+		Sensitivity: flow.External, Effect: flow.Read, Timeout: timeout, Requests: true, From: "http",
 	}, ps, func(v values) error {
 		return c.fetcher.Check(c.request(v))
 	}, func(ctx context.Context, session string, v values) (catalogue.Brought, error) {
@@ -248,7 +248,7 @@ func (c *Comm) search(timeout time.Duration) catalogue.Command {
 	return operation(catalogue.Command{
 		Name:        "search",
 		Description: what,
-		Sensitivity: sensitivity, Effect: flow.Read, Timeout: timeout, Requests: true,
+		Sensitivity: sensitivity, Effect: flow.Read, Timeout: timeout, Requests: true, From: "search:",
 	}, ps, nil, func(ctx context.Context, session string, v values) (catalogue.Brought, error) {
 		provider := c.provider
 		var local []fs.FS
@@ -289,7 +289,7 @@ func (c *Comm) query(timeout time.Duration) catalogue.Command {
 	return operation(catalogue.Command{
 		Name:        "query",
 		Description: "Read a database with one SQL statement; without sql, its tables. parameters fill $1 (SQLite: ?). " + known,
-		Sensitivity: flow.InternalSource, Effect: flow.Read, Timeout: timeout, Requests: true, Missing: missing,
+		Sensitivity: flow.InternalSource, Effect: flow.Read, Timeout: timeout, Requests: true, Missing: missing, From: "database:",
 	}, ps, func(v values) error {
 		if !slices.Contains(c.databases.IDs(), v.text("database")) {
 			return fault.New(fault.RequestMalformed, "There is no such database. %s", known).At("database").
@@ -336,7 +336,7 @@ func (c *Comm) readFile(timeout time.Duration) catalogue.Command {
 	return operation(catalogue.Command{
 		Name:        "read_file",
 		Description: "Read a file of your workspace or cache/.",
-		Sensitivity: flow.None, Effect: flow.Read, Timeout: timeout, Of: cached(ps), Places: Places["read_file"],
+		Sensitivity: flow.None, Effect: flow.Read, Timeout: timeout, Of: cached(ps), Places: Places["read_file"], From: "workspace:",
 	}, ps, nil, func(ctx context.Context, session string, v values) (catalogue.Brought, error) {
 		w, err := c.files.Workspace(session)
 		if err != nil {
@@ -432,7 +432,7 @@ func (c *Comm) exec(timeout time.Duration, network bool) catalogue.Command {
 	command := operation(catalogue.Command{
 		Name:        "exec",
 		Description: "Run one program (no shell) in your workspace. " + known,
-		Sensitivity: sensitivity, Effect: flow.Write, Level: 2, Timeout: timeout, Missing: missing,
+		Sensitivity: sensitivity, Effect: flow.Write, Level: 2, Timeout: timeout, Missing: missing, From: "program:",
 	}, ps, func(v values) error {
 		switch argv := v.texts("argv"); {
 		case len(argv) == 0:

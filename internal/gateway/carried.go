@@ -2,8 +2,10 @@ package gateway
 
 import (
 	"slices"
+	"strings"
 
 	"sallyport.example/flow"
+	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/effect"
 	"sallyport.example/internal/judge"
 )
@@ -68,11 +70,21 @@ func (g *Gateway) carriedIn(b []byte) (texts []judge.Carried, held []flow.Held) 
 		for _, word := range h.Contamination {
 			labels = append(labels, flow.Label(word))
 		}
-		t := judge.Carried{Source: h.Source}
-		if byID(h.Source) != nil { // else it is an address or a file, and the fence doesn't say by which operation it came
-			t.Operation = h.Source
-		}
-		add(t, labels)
+		add(judge.Carried{Source: h.Source, Operation: g.broughtBy(h.Source)}, labels)
 	}
 	return texts, held
+}
+
+// broughtBy is the operation whose results have the source, as far as a source tells: a server's operation is the source of what it brings, and
+// commands name what they read.
+func (g *Gateway) broughtBy(source string) string {
+	if g.catalogue.Snapshot().ByID(source) != nil {
+		return source
+	}
+	for _, c := range g.o.Commands {
+		if c.From != "" && strings.HasPrefix(source, c.From) {
+			return catalogue.CommServer + "." + c.Name
+		}
+	}
+	return ""
 }

@@ -660,7 +660,7 @@ func redFence(t *testing.T, c *checked) {
 		permit(t, v, v.ask(t, "comm_write_file", map[string]any{"path": "page.md", "content": stripped}))
 		again := v.ask(t, "comm_read_file", map[string]any{"path": "page.md"})
 		permit(t, v, again)
-		if !strings.HasPrefix(again.fenced(), "<<<BEGIN_"+guard.TrustLevel) {
+		if !strings.HasPrefix(again.fenced(), "<<<"+guard.TrustLevel) {
 			t.Errorf("%s", again.fenced())
 		}
 	}
