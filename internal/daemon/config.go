@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"go.yaml.in/yaml/v4"
@@ -273,7 +274,7 @@ func LoadConfig(path string) (*Config, error) {
 			return nil, err
 		}
 	}
-	f, err := os.Open(path)
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe in its place is not waited for
 	if err != nil {
 		return nil, err
 	}

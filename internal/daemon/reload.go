@@ -43,6 +43,7 @@ type loaded struct {
 	at    time.Time
 	by    string
 	state *startState
+	kept  []string // the gateway's own files that the servers which run were kept from
 }
 
 // onDisk is how the files stood to the configuration in force when somebody last asked.
@@ -120,16 +121,14 @@ func (d *Daemon) prepare() (*prepared, error) {
 }
 
 // restarts are the changed fields that only a restart puts in force.
-func (p *prepared) restarts(in *loaded, now *Config, data string) (fields []string) {
+func (p *prepared) restarts(in *loaded, data string) (fields []string) {
 	for _, c := range p.state.configChanges(in.state) {
 		if !reloads(c.Field) {
 			fields = append(fields, c.Field)
 		}
 	}
 	// What servers are kept from was fixed when they were started.
-	was, failed := now.gatewayPaths(data)
-	is, err := p.cfg.gatewayPaths(data)
-	if failed != nil || err != nil || len(fields) == 0 && !slices.Equal(was.Secrets, is.Secrets) {
+	if paths, err := p.cfg.gatewayPaths(data); err != nil || len(fields) == 0 && !slices.Equal(in.kept, paths.Secrets) {
 		fields = append(fields, "the places of the gateway's own files ("+envFile+" among them)")
 	}
 	return fields
@@ -152,7 +151,7 @@ func (d *Daemon) Reload(ctx context.Context, by string) (console.Reloaded, error
 		return console.Reloaded{}, d.refuseReload(ctx, by, refusalOf(err))
 	}
 	before := d.loaded.Load()
-	if fields := p.restarts(before, d.config(), d.o.Data); len(fields) > 0 {
+	if fields := p.restarts(before, d.o.Data); len(fields) > 0 {
 		return console.Reloaded{}, d.refuseReload(ctx, by, restartNeeded(p.cfg, fields))
 	}
 	l := loading{reloadAction, by, "the configuration was loaded last"}
@@ -168,7 +167,7 @@ func (d *Daemon) Reload(ctx context.Context, by string) (console.Reloaded, error
 		d.o.Log.Warn("what changed lately can't be read for the console", "error", err)
 	}
 	d.cfg.Store(p.cfg)
-	d.loaded.Store(&loaded{at: time.Now().UTC(), by: by, state: &p.state})
+	d.loaded.Store(&loaded{at: time.Now().UTC(), by: by, state: &p.state, kept: before.kept})
 	d.refused.Store(nil)
 	if err := d.gate.Reconfigure(ctx, p.settings); err != nil { // prepare has checked that
 		return console.Reloaded{}, err

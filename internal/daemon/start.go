@@ -337,7 +337,11 @@ func (d *Daemon) recordStart(ctx context.Context, agents agent.Set, policies *po
 	if err := d.store.Record(ctx, entries...); err != nil {
 		return err
 	}
-	d.loaded.Store(&loaded{at: time.Now().UTC(), by: byStart, state: &s})
+	paths, err := d.config().gatewayPaths(d.o.Data)
+	if err != nil {
+		return err
+	}
+	d.loaded.Store(&loaded{at: time.Now().UTC(), by: byStart, state: &s, kept: paths.Secrets})
 	return d.findChanges(ctx)
 }
 
