@@ -326,7 +326,7 @@ func TestUnreachableIs3(t *testing.T) {
 	address := "http://" + dead.Addr().String()
 	dead.Close()
 	commands := [][]string{
-		{"status"}, {"manifest"}, {"plan", "validate", "x"}, {"sessions", "list"}, {"sessions", "show", "x"}, {"sessions", "open", "--agent", "a", "--request", "r"},
+		{"status"}, {"reload"}, {"manifest"}, {"plan", "validate", "x"}, {"sessions", "list"}, {"sessions", "show", "x"}, {"sessions", "open", "--agent", "a", "--request", "r"},
 		{"sessions", "phase", "x", "planning", "--reason", "r"}, {"sessions", "approve-plan", "x", "d"}, {"sessions", "reject-plan", "x", "d", "--reason", "r"},
 		{"sessions", "release", "x", "--label", "l", "--reason", "r"}, {"sessions", "close", "x", "--reason", "r"}, {"agents", "list"}, {"agents", "show", "x"},
 		{"tools", "list"}, {"tools", "accept", "a.b", "h"}, {"kill", "--reason", "r"}, {"unkill", "--reason", "r"}, {"audit", "query"}, {"audit", "show", "1"}, {"audit", "export"},
