@@ -25,7 +25,7 @@ type Facts struct {
 	Rules       *Rules
 }
 
-// Rules are the operator's configuration. They are fixed as long as the program runs.
+// Rules are the operator's configuration. They never change in place: a reload puts others in force, for later judgements.
 type Rules struct {
 	Shadow      bool // verdicts of the flow, plan and risk stages are only recorded
 	Policies    *policy.Set
