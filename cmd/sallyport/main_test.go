@@ -36,7 +36,37 @@ import (
 
 func TestMain(m *testing.M) {
 	sandbox.Init() // servers are started through this binary
-	testscript.Main(m, map[string]func(){"sallyport": main, "mcpserver": mcpserver})
+	testscript.Main(m, map[string]func(){"sallyport": main, "mcpserver": mcpserver, "ask": ask})
+}
+
+// ask METHOD URL TOKEN [BODY] prints the status and the answer of a request, as any program that speaks HTTP could make it. A BODY that is no JSON is a form.
+func ask() {
+	body, form := "", false
+	if len(os.Args) > 4 {
+		body = os.Args[4]
+		form = !strings.HasPrefix(body, "{")
+	}
+	r, err := http.NewRequest(os.Args[1], os.Args[2], strings.NewReader(body))
+	if err != nil {
+		panic(err)
+	}
+	r.Header.Set("Content-Type", map[bool]string{true: "application/x-www-form-urlencoded", false: "application/json"}[form])
+	if form {
+		r.Header.Set("Origin", "http://"+r.Host)
+	}
+	if os.Args[3] != "" {
+		r.Header.Set("Authorization", "Bearer "+os.Args[3])
+	}
+	noRedirects := http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	resp, err := noRedirects.Do(r)
+	if err != nil {
+		panic(err)
+	}
+	answer, err := io.ReadAll(resp.Body)
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(resp.StatusCode, string(answer))
 }
 
 // mcpserver is a stdio MCP server for the scripts. DEFINITION changes what its tool says about itself.

@@ -6,6 +6,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"sallyport.example/internal/caller"
 )
 
 var errStranger = errors.New("words are taken from the hook of the program that sallyport run started, and from nobody else")
@@ -24,7 +26,7 @@ func peerBelow(conn *net.UnixConn, program int) error {
 	if int(peer.Uid) != os.Getuid() {
 		return errStranger
 	}
-	for pid := range lineage(int(peer.Pid)) {
+	for pid := range caller.Lineage(int(peer.Pid)) {
 		if pid == program {
 			return nil
 		}

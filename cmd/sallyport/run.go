@@ -120,9 +120,15 @@ func (c *cli) runIn(s *client.OpenedSession, address string, words *wordsDoor, p
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer signal.Stop(signals)
+	if err := keepBelow(); err != nil { // it could act as the person once it has detached itself
+		return 0, fmt.Errorf("what the program starts can't be kept below it: %w", err)
+	}
 	if err := program.Start(); err != nil {
 		return 0, err
 	}
+	done := make(chan struct{})
+	defer close(done)
+	go reap(program.Process.Pid, done)
 	if words != nil {
 		go words.serve(program.Process.Pid)
 	}

@@ -118,6 +118,8 @@ type Options struct {
 	OIDC   *OIDC // nil: people sign in with tokens and links alone
 	// Person is the person of the configuration with the id, with the roles of today. It answers from memory. OIDC needs it.
 	Person func(id string) (identity.Principal, error)
+	// Outside refuses a request by a program of a governed session; nil: nobody looks. It is asked once a credential is good.
+	Outside func(r *http.Request) error
 	// Closing ends the streams of events once it is closed.
 	Closing <-chan struct{}
 }
@@ -241,6 +243,13 @@ func New(o Options) *Console {
 	c := &Console{o: o, beat: 15 * time.Second, signIns: map[string]signIn{}, links: map[string]signInLink{}, signedOut: map[string]uint64{}, streams: map[string]int{}, pages: map[string][]*stream{}}
 	c.templates = template.Must(template.New("").Funcs(c.words()).ParseFS(templates, "templates/*.html"))
 	return c
+}
+
+func (c *Console) outside(r *http.Request) error {
+	if c.o.Outside == nil {
+		return nil
+	}
+	return c.o.Outside(r)
 }
 
 // Register passes the handler of every page to handle with its pattern. The caller serves them through a web.Face.

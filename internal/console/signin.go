@@ -66,7 +66,7 @@ func (c *Console) Principal(r *http.Request) (identity.Principal, bool) {
 		return identity.Principal{}, false
 	}
 	p, err := s.who()
-	return p, err == nil
+	return p, err == nil && c.outside(r) == nil
 }
 
 // secure tells whether the browser reaches the console, or a proxy before it, by https.
@@ -170,6 +170,9 @@ func (c *Console) login(w http.ResponseWriter, r *http.Request) {
 // It refuses if that person has signed out everywhere since the sign-in began.
 func (c *Console) signInAs(w http.ResponseWriter, r *http.Request, began uint64, who func() (identity.Principal, error), next string) {
 	p, err := who()
+	if err == nil {
+		err = c.outside(r)
+	}
 	if err != nil {
 		c.refuseSignIn(w, r, p, next, err)
 		return

@@ -330,6 +330,7 @@ func (d *Daemon) buildFaces() error {
 		api.ServeHTTP(w, r)
 	})
 	d.agents.http, d.people.http = web.NewServer(agents, d.o.Log), web.NewServer(d.api.Admin(), d.o.Log)
+	d.people.http.ConnContext = d.api.ConnContext
 	return nil
 }
 

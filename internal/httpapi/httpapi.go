@@ -128,7 +128,7 @@ func New(g *gateway.Gateway, s Store, o Options) *API {
 	a.console = console.New(console.Options{
 		Version: o.Version, Log: a.log, Clock: a.clock, Gateway: g, Refused: g.Refused, Changes: o.Changes, Configuration: o.Configuration, Reload: o.Reload, Store: s, Agents: o.Agents, Upstreams: o.Upstreams, Deliveries: o.Deliveries, Anchor: o.Anchor, Source: o.Source, Public: o.Public, Closing: a.closing,
 		Authenticate: func(secret string) (identity.Principal, error) { return a.person(a.g.Standing().Authenticate(secret)) },
-		OIDC:         o.OIDC, Person: a.configured,
+		OIDC:         o.OIDC, Person: a.configured, Outside: outside,
 	})
 	a.doc = &huma.OpenAPI{
 		OpenAPI: "3.1.0",

@@ -52,7 +52,7 @@ func (s *side) admit(r *http.Request, roles []identity.Role) (identity.Principal
 	header := r.Header.Get("Authorization")
 	if header == "" {
 		if s.people {
-			if p, ok := s.a.console.Principal(r); ok {
+			if p, ok := s.a.console.Principal(r); ok { // which has looked at who sent it
 				return p, hasRole(p, roles)
 			}
 		}
@@ -73,6 +73,9 @@ func (s *side) admit(r *http.Request, roles []identity.Role) (identity.Principal
 		return p, nil
 	}
 	if p, err = s.a.person(p, nil); err != nil {
+		return p, err
+	}
+	if err := outside(r); err != nil {
 		return p, err
 	}
 	return p, hasRole(p, roles)
