@@ -124,7 +124,8 @@ func validated(t *table, planned []string, r *client.PlanReport) {
 
 func (c *cli) connect() *cobra.Command {
 	return c.command(about{
-		use: "connect", short: "Be an MCP server on standard input and output that is the running gateway",
+		inside: true,
+		use:    "connect", short: "Be an MCP server on standard input and output that is the running gateway",
 		long: `For clients that can only start a command. It forwards to the gateway's /mcp with the token in SALLYPORT_TOKEN, else with the one of the agent
 "local" from the data directory. sallyport client config --kind claude-desktop prints how to enter it.`,
 		example: "sallyport connect\nSALLYPORT_TOKEN=spt_agent_… sallyport connect --data /var/lib/sallyport",
@@ -150,7 +151,8 @@ func (c *cli) client() *cobra.Command {
 	var kind string
 	var secret bool
 	config := c.command(about{
-		use: "config", short: "Print what an MCP client needs to use the gateway",
+		inside: true,
+		use:    "config", short: "Print what an MCP client needs to use the gateway",
 		long: `The snippet goes to standard output, where to put it to standard error. It names the running gateway's address. The token is a reference to the
 environment variable SALLYPORT_TOKEN, as far as the client knows such; with --show-token it is the token itself.`,
 		example: "sallyport client config --kind claude-code\nsallyport client config --kind cursor --show-token > ~/.cursor/mcp.json",

@@ -180,6 +180,7 @@ type about struct {
 	args                      cobra.PositionalArgs // nil: none
 	prints                    bool                 // prints data: takes --output
 	local                     bool                 // has nothing to do with a server or its directory
+	inside                    bool                 // may be used inside a governed session; all others are people's
 	reasoned                  bool                 // takes --reason, and needs it
 }
 
@@ -193,6 +194,11 @@ func (c *cli) command(a about, run func(ctx context.Context, args []string) erro
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !slices.Contains(formats, c.output) {
 				return &ranError{usagef("--output is one of %s, not %q", strings.Join(formats, ", "), c.output)}
+			}
+			if !a.inside {
+				if err := refuseGoverned(); err != nil {
+					return &ranError{err}
+				}
 			}
 			if err := run(cmd.Context(), args); err != nil {
 				return &ranError{err}
@@ -288,7 +294,7 @@ sallyport status                    how the running gateway is`),
 }
 
 func (c *cli) version() *cobra.Command {
-	return c.command(about{use: "version", short: "Print the version", example: "sallyport version", local: true, prints: true},
+	return c.command(about{use: "version", short: "Print the version", example: "sallyport version", local: true, inside: true, prints: true},
 		func(context.Context, []string) error {
 			v := struct {
 				Version string `json:"version"`

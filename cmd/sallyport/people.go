@@ -24,6 +24,7 @@ func (c *cli) asPerson(a about, run func(ctx context.Context, cl *client.Client,
 
 // speaking makes a command that speaks to one side of the gateway.
 func (c *cli) speaking(to side, a about, run func(ctx context.Context, cl *client.Client, args []string) error) *cobra.Command {
+	a.inside = to == agentSide
 	cmd := c.command(a, func(ctx context.Context, args []string) error {
 		cl, err := c.reach(to)
 		if err != nil {

@@ -112,7 +112,7 @@ answer: in a terminal it waits for yours, in the browser or with sallyport appro
 func (c *cli) lint() *cobra.Command {
 	var data string
 	cmd := c.command(about{
-		use: "lint [PATH…]", short: "Check configuration and agent declarations",
+		inside: true, use: "lint [PATH…]", short: "Check configuration and agent declarations",
 		long: `PATH is a configuration file (its name begins with sallyport), a declaration, or a folder of declarations. Without one it checks sallyport.yaml and
 what it names. Problems are errors (the file can't be used), P0 (blocking), P1 and P2. Errors and P0 exit with 1.
 With --data the labels of the configuration are compared with what a gateway's data directory knows, whether the gateway runs or not: what the

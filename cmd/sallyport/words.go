@@ -101,7 +101,7 @@ func (c *cli) hook() *cobra.Command {
 
 func (c *cli) hookWords() *cobra.Command {
 	return c.command(about{
-		use: "words", short: "Add what the person typed to their request", local: true,
+		use: "words", short: "Add what the person typed to their request", local: true, inside: true,
 		long: `For the prompt hook of a client that sallyport run started; elsewhere it does nothing. It reads the prompt from standard input: as a client's hook gets it
 (JSON with "prompt"), or as it is. It prints nothing, since clients show an agent what a hook prints. Words that come while a call of the session is
 open are on record and confirm nothing.`,
