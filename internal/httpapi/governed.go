@@ -5,13 +5,27 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"strings"
 	"sync"
+	"time"
 
 	"sallyport.example/internal/caller"
 	"sallyport.example/internal/fault"
 )
 
+// Looking at processes can be slow, and a process can make it hang.
+const (
+	lookTime   = 2 * time.Second
+	lookAtOnce = 4
+)
+
 type connectionKey struct{}
+
+// sight is who is behind a connection. late: it was not seen in time.
+type sight struct {
+	caller.Peer
+	late bool
+}
 
 // ConnContext lets requests of the people's side be refused that come from programs of governed sessions on this machine. It is for the server of Admin.
 func (a *API) ConnContext(ctx context.Context, conn net.Conn) context.Context {
@@ -23,14 +37,38 @@ func (a *API) ConnContext(ctx context.Context, conn net.Conn) context.Context {
 	if err != nil || !client.Addr().Unmap().IsLoopback() {
 		return ctx
 	}
-	return context.WithValue(ctx, connectionKey{}, sync.OnceValue(func() caller.Peer { return caller.OfConnection(server, client) }))
+	return context.WithValue(ctx, connectionKey{}, sync.OnceValue(func() sight {
+		return a.look(func() caller.Peer { return caller.OfConnection(server, client) })
+	}))
+}
+
+// look waits for find no longer than lookTime. At most lookAtOnce of them hang.
+func (a *API) look(find func() caller.Peer) sight {
+	late := time.NewTimer(lookTime)
+	defer late.Stop()
+	select {
+	case a.looking <- struct{}{}:
+	case <-late.C:
+		return sight{late: true}
+	}
+	found := make(chan caller.Peer, 1)
+	go func() {
+		defer func() { <-a.looking }()
+		found <- find()
+	}()
+	select {
+	case peer := <-found:
+		return sight{Peer: peer}
+	case <-late.C:
+		return sight{late: true}
+	}
 }
 
 // outside refuses a person's request by a program of a governed session, whatever credential it found. It is asked once the credential is good, since
-// looking for the program takes a moment, which nobody else may spend.
+// looking for the program takes a moment, which nobody else may spend. Stopping waits for nothing (docs/design.md, rule 4), not for this either.
 func outside(r *http.Request) error {
-	look, ok := r.Context().Value(connectionKey{}).(func() caller.Peer)
-	if !ok {
+	look, ok := r.Context().Value(connectionKey{}).(func() sight)
+	if !ok || stops(r) {
 		return nil
 	}
 	switch peer := look(); {
@@ -39,6 +77,16 @@ func outside(r *http.Request) error {
 			Try("Ask your person.")
 	case peer.Gone:
 		return fault.New(fault.PermissionDenied, "The program that sent this request did not wait for its answer, so it can't be seen whether it is governed.")
+	case peer.late:
+		return fault.New(fault.PermissionDenied, "It could not be seen in time whether the program that sent this request is governed.").
+			Try("Try again. If that doesn't help, look for a process on this machine that hangs.")
 	}
 	return nil
+}
+
+// stops tells whether the request pulls a kill switch, over HTTP or in the console.
+func stops(r *http.Request) bool {
+	path := r.URL.Path
+	return r.Method == http.MethodPost &&
+		(path == "/kill" || strings.HasPrefix(path, "/agents/kill-switch/disable") || strings.HasPrefix(path, "/agents/") && strings.HasSuffix(path, "/kill"))
 }

@@ -104,6 +104,7 @@ type API struct {
 	openapi       []byte
 	closeOnce     sync.Once
 	closing       chan struct{}
+	looking       chan struct{} // has an element for each look at processes that is under way
 }
 
 // side is one listener's routes.
@@ -118,7 +119,7 @@ type side struct {
 
 // New returns an API that is ready to serve.
 func New(g *gateway.Gateway, s Store, o Options) *API {
-	a := &API{g: g, store: s, o: o, log: o.Log, clock: o.Clock, calls: newCalls(), closing: make(chan struct{})}
+	a := &API{g: g, store: s, o: o, log: o.Log, clock: o.Clock, calls: newCalls(), closing: make(chan struct{}), looking: make(chan struct{}, lookAtOnce)}
 	if a.log == nil {
 		a.log = slog.New(slog.DiscardHandler)
 	}
