@@ -12,8 +12,8 @@ type Trial struct {
 	CallsPerMinute int          `json:"calls_per_minute"` // of one session; 0: no limit
 	Databases      []string     `json:"databases"`        // ids
 	Programs       []string     `json:"programs"`         // that comm.exec may run
+	Domains        []string     `json:"allowed_domains"`  // of comm.fetch; none: any public one
 	Workspace      string       `json:"workspace"`        // the folder that has one for each session
-	Unconfined     []string     `json:"unconfined"`       // servers without a sandbox
 	Agents         []TrialAgent `json:"agents"`           // by id
 }
 

@@ -29,6 +29,9 @@ func (p *prober) permission(ctx context.Context) Row {
 }
 
 func (p *prober) phase(ctx context.Context) Row {
+	if row, yes := p.recorded("observe"); yes {
+		return row
+	}
 	s, err := p.open(ctx, p.agent.TrialID, "planning")
 	if err != nil {
 		return untried(err)
@@ -38,6 +41,9 @@ func (p *prober) phase(ctx context.Context) Row {
 }
 
 func (p *prober) declaration(ctx context.Context) Row {
+	if row, yes := p.recorded("observe"); yes {
+		return row
+	}
 	s, err := p.working(ctx)
 	if err != nil {
 		return untried(err)
@@ -48,7 +54,7 @@ func (p *prober) declaration(ctx context.Context) Row {
 
 // untrusted reads a stranger's text, and sends something to the address that it names.
 func (p *prober) untrusted(ctx context.Context) Row {
-	if row, yes := p.shadowed(); yes {
+	if row, yes := p.recorded("shadow", "observe"); yes {
 		return row
 	}
 	s, err := p.working(ctx)
@@ -97,7 +103,7 @@ func (p *prober) fence(ctx context.Context) Row {
 
 // secrets holds each confidentiality label, and calls a tool that sends.
 func (p *prober) secrets(ctx context.Context) Row {
-	if row, yes := p.shadowed(); yes {
+	if row, yes := p.recorded("shadow"); yes {
 		return row
 	}
 	if len(p.here.Labels) == 0 {
@@ -187,7 +193,7 @@ func (p *prober) rate(ctx context.Context) Row {
 
 // ownVote answers a question of risk CRITICAL as the person who opened the session.
 func (p *prober) ownVote(ctx context.Context) Row {
-	if row, yes := p.shadowed(); yes {
+	if row, yes := p.recorded("shadow"); yes {
 		return row
 	}
 	if _, err := p.o.People.Approve(ctx, "appr_doctor", "none", reason); answerIs(err, "role.missing") {
@@ -283,7 +289,7 @@ func (p *prober) changed(ctx context.Context) Row {
 
 // operations asks, for each agent, about each operation of the configuration that a label blocks, in a session that holds all labels. Nothing is called.
 func (p *prober) operations(ctx context.Context) (rows []Row) {
-	if row, yes := p.shadowed(); yes {
+	if row, yes := p.recorded("shadow"); yes {
 		return []Row{row}
 	}
 	if len(p.here.Labels) == 0 {

@@ -252,12 +252,12 @@ func unused(format string, args ...any) Row {
 	return Row{State: Unused, Detail: "not in use here: " + fmt.Sprintf(format, args...)}
 }
 
-// shadowed is the row of a control that this gateway only records; ok is false where it holds.
-func (p *prober) shadowed() (Row, bool) {
-	if p.here.Mode == "enforce" {
+// recorded is the row of a control that the gateway only records in some modes; ok is false where it holds.
+func (p *prober) recorded(in ...string) (Row, bool) {
+	if !slices.Contains(in, p.here.Mode) {
 		return Row{}, false
 	}
-	return unused("mode %s only records what flow and risk would refuse", p.here.Mode), true
+	return unused("mode %s only records what this control would refuse", p.here.Mode), true
 }
 
 func quoted(s string) string {

@@ -34,8 +34,8 @@ type Here struct {
 	CallsPerMinute int      `json:"calls_per_minute"`        // of one session; 0: no limit
 	Databases      []string `json:"databases"`               // ids
 	Programs       []string `json:"programs"`                // that comm.exec may run
-	Workspace      string   `json:"workspace"`               // the folder that has one for each session; "" for people who may not know
-	Unconfined     []string `json:"unconfined"`              // servers without a sandbox
+	Domains        []string `json:"allowed_domains"`         // of comm.fetch; none: any public one
+	Workspace      string   `json:"workspace"`               // the folder that has one for each session
 	Agents         []Agent  `json:"agents" maxItems:"10000"` // by id
 }
 
