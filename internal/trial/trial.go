@@ -110,7 +110,7 @@ func (t *Trials) Change(ctx context.Context, by string) error {
 func (t *Trials) End(ctx context.Context, by string) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.by != by {
+	if t.by == "" || t.by != by {
 		return nil
 	}
 	ctx = context.WithoutCancel(ctx)
