@@ -34,14 +34,7 @@ func Lint(d *Declaration) []Problem {
 	if !d.KillSwitchEnabled {
 		add(P0, "killSwitchEnabled", "the agent can't be switched off", "set it to true")
 	}
-	// What it reads in one session it could send in the other
-	if d.SessionsSideBySide {
-		add(P1, "sessionsSideBySide", "the agent may use its own session beside those that hosts and people open for it: what one refuses, it can do in the other", "remove it; the agent then uses the session_token that it is given")
-	}
-	// A fence is text; a field of structured content has none
-	if d.Structured {
-		add(P1, "structured", "the agent gets structured content that is not trusted without a fence: a model that reads it can't tell it from what its person says", "remove it, unless a program parses the results and no model reads them")
-	}
+	all = append(all, lintExceptions(d)...)
 	// 4: unstructured output
 	all = append(all, lintOutput(d)...) // and 10: citations
 	// 5: knowledge is not the agent's to change (7: nor is what it says itself to become knowledge)
@@ -96,6 +89,22 @@ func Lint(d *Declaration) []Problem {
 	}
 	if d.OutputSchemaVersion == "" {
 		add(P2, "outputSchemaVersion", "the output schema is not versioned", "add a semantic version")
+	}
+	return all
+}
+
+// lintExceptions reports what the declaration excepts the agent from.
+func lintExceptions(d *Declaration) (all []Problem) {
+	add := func(field, problem, remedy string) {
+		all = append(all, Problem{File: d.File, Field: field, Severity: P1, Problem: problem, Remedy: remedy})
+	}
+	// What it reads in one session it could send in the other
+	if d.SessionsSideBySide {
+		add("sessionsSideBySide", "the agent may use its own session beside those that hosts and people open for it: what one refuses, it can do in the other", "remove it; the agent then uses the session_token that it is given")
+	}
+	// A fence is text; a field of structured content has none
+	if d.Structured {
+		add("structured", "the agent gets structured content that is not trusted without a fence: a model that reads it can't tell it from what its person says", "remove it, unless a program parses the results and no model reads them")
 	}
 	return all
 }
