@@ -146,19 +146,24 @@ func (c *Console) overviewOf(r *http.Request, p identity.Principal) overviewPage
 		}
 	}
 	if d.Auditor {
-		size, err := c.o.Store.Size(ctx)
-		if err == nil {
-			d.Entries, _, err = c.o.Store.Entries(ctx, audit.Filter{Min: max(0, size-shownEntries), Limit: shownEntries})
-		}
-		missing("the audit log", err)
-		slices.Reverse(d.Entries)
-		d.Entries = slices.DeleteFunc(d.Entries, func(e audit.Entry) bool { return e.Action == "approval.drill" }) // who only glances at the page must not see which questions are tests
-		d.Drills, err = c.o.Gateway.Desk().Drills(ctx)
-		missing("the drills", err)
-		d.Votes, err = c.o.Gateway.Desk().VoteCounts(ctx)
-		missing("the figures on answers", err)
+		c.recordOf(ctx, &d, missing)
 	}
 	return d
+}
+
+// recordOf adds what auditors see: the newest entries, and figures on how people answer.
+func (c *Console) recordOf(ctx context.Context, d *overviewPage, missing func(what string, err error)) {
+	size, err := c.o.Store.Size(ctx)
+	if err == nil {
+		d.Entries, _, err = c.o.Store.Entries(ctx, audit.Filter{Min: max(0, size-shownEntries), Limit: shownEntries})
+	}
+	missing("the audit log", err)
+	slices.Reverse(d.Entries)
+	d.Entries = slices.DeleteFunc(d.Entries, func(e audit.Entry) bool { return e.Action == "approval.drill" }) // who only glances at the page must not see which questions are tests
+	d.Drills, err = c.o.Gateway.Desk().Drills(ctx)
+	missing("the drills", err)
+	d.Votes, err = c.o.Gateway.Desk().VoteCounts(ctx)
+	missing("the figures on answers", err)
 }
 
 // unready says why no calls are taken; "" where they are.
