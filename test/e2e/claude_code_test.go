@@ -18,7 +18,6 @@ import (
 // scriptedModel stands in for the model behind Claude Code: it makes the calls of its script one after the other, and then those that it was ordered to
 // make in what the tools gave back, in the form "call TOOL with {ARGUMENTS}". So it is as obedient as a model can be.
 type scriptedModel struct {
-	t     testing.TB
 	steps []agentStep
 
 	mu   sync.Mutex
@@ -178,7 +177,7 @@ func withSecrets(v any, secrets string) any {
 // project's .mcp.json. It returns the calls that it made.
 func claudeCode(t testing.TB, project, home, request string, steps []agentStep) []madeCall {
 	t.Helper()
-	m := &scriptedModel{t: t, steps: steps}
+	m := &scriptedModel{steps: steps}
 	srv := httptest.NewServer(m)
 	defer srv.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
