@@ -395,6 +395,24 @@ func (c *Client) Servers(ctx context.Context) ([]Server, error) {
 	return l.Servers, nil
 }
 
+// Mode is whether the gateway enforces.
+type Mode struct {
+	Mode     string   `json:"mode"`           // enforce or observe
+	Text     string   `json:"text,omitempty"` // of observe: what it means
+	Observed Observed `json:"observed"`
+}
+
+// Observed is what a gateway that observes let through since it started, and would have stopped if it enforced.
+type Observed struct {
+	Refusals  int64 `json:"refusals"`
+	Questions int64 `json:"questions"`
+}
+
+// Mode tells whether the gateway enforces.
+func (c *Client) Mode(ctx context.Context) (*Mode, error) {
+	return get[Mode](ctx, c, "/v1/mode", nil)
+}
+
 // Anchor is how the log stands to what is kept of it outside the data directory.
 type Anchor struct {
 	State         string    `json:"state"` // ok, late, missing, behind, forked, unreadable, not configured
@@ -565,7 +583,7 @@ type Entry struct {
 	Stage    string `json:"stage,omitempty"`
 	Code     string `json:"code,omitempty"`
 	Reason   string `json:"reason,omitempty"`
-	Shadow   bool   `json:"shadow,omitempty"`
+	Shadow   bool   `json:"shadow,omitempty"` // it was let through, and stage, code and reason are of the verdict it would have had (mode: observe)
 
 	Risk      string   `json:"risk,omitempty"`
 	Amount    string   `json:"amount,omitempty"`

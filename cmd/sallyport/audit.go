@@ -123,7 +123,7 @@ func entry(t *table, e *client.Entry) {
 		{"index", e.Index}, {"at", e.At}, {"severity", e.Severity}, {"kind", e.Kind}, {"action", e.Action}, {"event", e.Event}, {"agent", e.Agent}, {"session", e.Session},
 		{"requester", e.Requester}, {"actor", e.Actor}, {"door", e.Door}, {"from", e.Remote}, {"request", e.RequestID}, {"operation", e.Operation}, {"action type", e.Type},
 		{"definition", e.DefHash}, {"call", e.CallID}, {"call digest", e.Digest}, {"decision", e.Decision}, {"stage", e.Stage},
-		{"code", e.Code}, {"reason", e.Reason}, {"only logged", e.Shadow}, {"risk", e.Risk}, {"amount", e.Amount}, {"approvers", e.Approvers},
+		{"code", e.Code}, {"reason", e.Reason}, {"only observed", e.Shadow}, {"risk", e.Risk}, {"amount", e.Amount}, {"approvers", e.Approvers},
 		{"model", e.Model}, {"labels", e.Labels}, {"attribution", e.Attribution}, {"detail", e.Detail},
 	} {
 		t.field(f[0].(string), f[1])

@@ -146,7 +146,7 @@ func (c *cli) flowSession(ctx context.Context, config, id string) error {
 func thenOf(t replay.Then) string {
 	s := t.Decision
 	if t.OnlyLogged {
-		s += ", only logged"
+		s += ", only observed"
 	}
 	if t.Stage != "" {
 		s += " by " + t.Stage

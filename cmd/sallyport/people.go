@@ -59,6 +59,7 @@ type state struct {
 	Ready      bool               `json:"ready"`
 	Problem    string             `json:"problem,omitempty"`
 	KillSwitch *client.KillStatus `json:"kill_switch"`
+	Mode       *client.Mode       `json:"mode"`
 	Anchor     *client.Anchor     `json:"anchor"`
 
 	Configuration *client.Configuration `json:"configuration"`
@@ -87,6 +88,9 @@ func (s *state) gather(ctx context.Context, cl *client.Client) (err error) {
 		return err
 	}
 	if s.Configuration, err = cl.Configuration(ctx); err != nil {
+		return err
+	}
+	if s.Mode, err = cl.Mode(ctx); err != nil {
 		return err
 	}
 	for _, server := range s.Servers {
@@ -163,6 +167,11 @@ func (s *state) rows(t *table) {
 	} else {
 		t.field("gateway", "not ready: "+s.Problem)
 	}
+	mode := s.Mode.Mode
+	if s.Mode.Text != "" {
+		mode = fmt.Sprintf("%s (since the start: %s, %s)", s.Mode.Text, sentence.Count(int(s.Mode.Observed.Questions), "question"), sentence.Count(int(s.Mode.Observed.Refusals), "refusal"))
+	}
+	t.field("mode", mode)
 	t.field("sessions", fmt.Sprintf("%d open", len(s.Sessions)))
 	s.open(t)
 	t.field("anchor", s.Anchor.Text)

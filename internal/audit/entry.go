@@ -43,7 +43,7 @@ type Entry struct {
 	Stage    string `json:"stage,omitempty"`
 	Code     string `json:"code,omitempty"`
 	Reason   string `json:"reason,omitempty"`
-	Shadow   bool   `json:"shadow,omitempty"` // the verdict was only logged (mode: shadow)
+	Shadow   bool   `json:"shadow,omitempty"` // it was let through, and stage, code and reason are of the verdict it would have had (mode: observe)
 
 	Risk      string   `json:"risk,omitempty"`
 	Amount    string   `json:"amount,omitempty"`

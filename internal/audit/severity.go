@@ -115,7 +115,10 @@ func (e *Entry) Classify() {
 	case e.Decision == string(fault.Ask):
 		e.Event = ApprovalAsked
 	case e.Shadow:
-		e.Severity, e.Event = Warning, byCode[fault.Code(e.Code)]
+		e.Event = byCode[fault.Code(e.Code)]
+	}
+	if e.Shadow {
+		e.raise(Warning)
 	}
 	switch {
 	case e.Risk == "CRITICAL" && (e.Kind == Intent || e.Kind == Outcome):

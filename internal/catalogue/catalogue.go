@@ -38,6 +38,7 @@ type Settings struct {
 	Labels   []flow.Label // the confidentiality labels
 	Unlisted Standing     // of an operation that no entry names: Unlisted (deny) or Active (ask first)
 	AskOnce  bool         // a person's yes to a call of such an operation covers its later calls in the session
+	Observe  bool         // operations that would be denied for that are offered, and said to be (Operation.Denied)
 }
 
 // Options are the options of New. Every field is needed.

@@ -120,6 +120,7 @@ type Operation struct {
 	Beyond     string // of a write of level 1: why this call of it is one of level 2 (At)
 	AskFirst   bool   // unlisted_operations: ask, or ask_once
 	AskOnce    bool   // ask_once
+	Denied     bool   // unlisted_operations: deny, in a gateway that observes: it is offered, and each call is recorded as one that would be refused
 	Accepted   bool   // a person accepted its definition: it came, or changed, after its server was first seen
 	Unread     bool   // only a rule accepted its definition, and the operator does not trust that
 

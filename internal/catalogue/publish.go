@@ -85,6 +85,9 @@ func (c *Catalogue) classified(class Classification, server, tool string, kind c
 	if !class.Listed {
 		op.Standing, op.AskFirst = c.o.Unlisted, c.o.Unlisted == Active
 		op.AskOnce = op.AskFirst && c.o.AskOnce
+		if c.o.Observe && op.Standing == Unlisted {
+			op.Standing, op.Denied = Active, true
+		}
 	}
 	spec := class.Flow
 	spec.ID, spec.Name = op.ID, exposedName(class, server, tool)

@@ -84,6 +84,7 @@ type ToolView struct {
 	Action   string // its name in the risk rules, or ""
 	Named    bool   // an entry of the configuration names it; if only Listed is set, an entry covers its whole server
 	AskFirst bool   // a person is asked about every call, because no entry covers it
+	Denied   bool   // no entry covers it, and every call would be refused if the gateway enforced
 	AskOnce  bool   // about the first one in a session
 	BuiltIn  bool   // it runs in this process and not on a server
 
@@ -101,7 +102,7 @@ func (c *Catalogue) ToolViews() []ToolView {
 		v := ToolView{Tool: t}
 		if op := snap.ByID(t.Operation); op != nil { // one that came or went between the two looks is shown next time
 			v.Level, v.Risk, v.Action = op.Class.Level, string(op.Class.Risk()), op.Class.Action
-			v.Named, v.AskFirst, v.AskOnce, v.BuiltIn = op.Class.Named, op.AskFirst, op.AskOnce, op.Command != nil
+			v.Named, v.AskFirst, v.AskOnce, v.Denied, v.BuiltIn = op.Class.Named, op.AskFirst, op.AskOnce, op.Denied, op.Command != nil
 			v.Profile, v.Allows = op.Profile, op.Profile.Explain(op.Flow)
 			v.Traced = op.Kind == call.Tool && op.Traced()
 		}

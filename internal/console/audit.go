@@ -363,7 +363,7 @@ func factsOf(e audit.Entry) (facts []fact) {
 	add("Code", e.Code, search("code", e.Code))
 	add("Reason", e.Reason, "")
 	if e.Shadow {
-		add("Shadow", "the verdict was only noted", "")
+		add("Observed", "stage, code and reason are of the verdict it would have had: the gateway only observed", "")
 	}
 	add("Agent", e.Agent, "/agents/"+url.PathEscape(e.Agent))
 	add("Session", e.Session, "/sessions/"+url.PathEscape(e.Session))

@@ -323,6 +323,7 @@ type frame struct {
 	Places         []place
 	Place          string
 	Waiting        string // how many approvals and plans wait; "" if the person may not see them
+	Observing      string // that the gateway only observes, or ""
 	Again          string // the path that the browser is sent to at once, or ""
 	Body           template.HTML
 }
@@ -337,6 +338,9 @@ func (c *Console) show(w http.ResponseWriter, r *http.Request, p identity.Princi
 	}
 	if f.Live {
 		f.Waiting = c.waiting(r.Context())
+	}
+	if _, observes := c.o.Gateway.Observing(); observes {
+		f.Observing = gateway.ObservingWords
 	}
 	c.render(w, v, f)
 }

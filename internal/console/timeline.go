@@ -61,7 +61,7 @@ type moment struct {
 	Reason    string
 	Risk      string
 	Amount    string
-	Shadow    bool     // it would have been refused, but the gateway only notes verdicts
+	Shadow    bool     // it would have been refused or asked about, but the gateway only observes
 	Approval  string   // id of the question to a person
 	Answers   []string // what people answered to it
 	Brings    []string // labels that it raised
@@ -664,7 +664,7 @@ func (m moment) Verdict() string {
 		return string(m.Fate)
 	}
 	if m.Shadow {
-		word += " (shadow: would have been refused)"
+		word += " (only observed: it would have been " + map[bool]string{true: "asked about", false: "refused"}[m.Code == string(fault.ApprovalRequired)] + ")"
 	}
 	return word
 }

@@ -266,7 +266,7 @@ func TestTimeline(t *testing.T) {
 				phases: []string{"execution 0-2"},
 			},
 		},
-		"shadow": {
+		"only observed": {
 			tell: func(s *story) {
 				s.open(session.Execution)
 				s.ran("c1", "mail.search", "internal")

@@ -82,6 +82,8 @@ func (t toolRow) Classified() string {
 		return "not listed: the first call in a session is asked about"
 	case t.AskFirst:
 		return "not listed: each call is asked about"
+	case t.Denied:
+		return "not listed: refused once the gateway enforces"
 	}
 	return "not listed"
 }
@@ -412,6 +414,8 @@ func sentences(t catalogue.ToolView) (says []string) {
 		say("A person is asked about the first call in each session, since no entry of the configuration covers it; a yes covers later calls of it there.")
 	case t.AskFirst:
 		say("A person is asked about every call, since no entry of the configuration covers it.")
+	case t.Denied:
+		say("It is refused once the gateway enforces, since no entry of the configuration covers it.")
 	}
 	if t.Risk != "" {
 		say("By itself it is of risk %s; amounts and what the session has read can raise that, nothing lowers it.", t.Risk)

@@ -42,7 +42,7 @@ type Config struct {
 	Listen      string `yaml:"listen,omitempty" json:"listen,omitempty" jsonschema:"Address for agents and hosts (/mcp and /v1/session). Default 127.0.0.1:7575; port 0 picks a free one."`
 	AdminListen string `yaml:"admin_listen,omitempty" json:"admin_listen,omitempty" jsonschema:"Address for people and the command line. Default 127.0.0.1:7576."`
 	Store       string `yaml:"store,omitempty" json:"store,omitempty" jsonschema:"Where state is kept. Default and only choice of this version: sqlite."`
-	Mode        string `yaml:"mode,omitempty" json:"mode,omitempty" jsonschema:"enforce (default), or shadow: verdicts of the flow and risk stages are only logged. Phase, declarations, kill switch, permission and audit always hold."`
+	Mode        string `yaml:"mode,omitempty" json:"mode,omitempty" jsonschema:"enforce (default), or observe: questions up to HIGH and refusals of flow, phase, declaration and unlisted operations are recorded, not enforced; a secret still goes to no sink, and all else holds. shadow is the old name of observe."`
 	Agents      string `yaml:"agents,omitempty" json:"agents,omitempty" jsonschema:"Folder of agent declarations. Default ./agents if it is there, else one built-in operator agent named local."`
 	Policies    string `yaml:"policies,omitempty" json:"policies,omitempty" jsonschema:"Folder of *.cedar policies. They can only narrow what declarations grant."`
 
@@ -457,6 +457,14 @@ func expandEnv(file string, n *yaml.Node, vars map[string]string, problems *[]Pr
 	n.Tag, n.Style = "!!str", yaml.DoubleQuotedStyle // what comes from the environment is text, never another type
 }
 
+// observes tells whether the gateway only observes, which observing says in words.
+func (c *Config) observes() bool { return c.Mode == "observe" }
+
+const observing = "questions up to HIGH, and refusals of flow, phase, declaration and unlisted operations, are recorded and not enforced"
+
+// oldObserve is how the mode observe was called.
+const oldObserve = "shadow"
+
 func (c *Config) defaults() {
 	set := func(field *string, value string) {
 		if *field == "" {
@@ -466,6 +474,9 @@ func (c *Config) defaults() {
 	set(&c.Listen, "127.0.0.1:7575")
 	set(&c.AdminListen, "127.0.0.1:7576")
 	set(&c.Store, "sqlite")
+	if c.Mode == oldObserve {
+		c.Mode = "observe"
+	}
 	set(&c.Mode, "enforce")
 	set(&c.Unlisted, "deny")
 	if c.Flow.Labels == nil {
@@ -543,7 +554,7 @@ func (p *complaints) oneOf(field, value string, words ...string) {
 func (c *Config) check(file string, root *yaml.Node) []Problem {
 	p := &complaints{file: file, root: root}
 	p.oneOf("store", c.Store, "sqlite")
-	p.oneOf("mode", c.Mode, "enforce", "shadow")
+	p.oneOf("mode", c.Mode, "enforce", "observe")
 	p.oneOf("unlisted_operations", c.Unlisted, "deny", "ask", "ask_once")
 	c.checkListeners(p)
 	c.checkProject(p)
@@ -953,6 +964,9 @@ func (c *Config) Warnings(file string) []Problem {
 	var all []Problem
 	if c.Models != nil {
 		all = append(all, c.problem(file, "models", "P2", "don't rely on it; it may stay for a later version", "this version does not use it yet: no model is reached through the gateway"))
+	}
+	if c.observes() {
+		all = append(all, c.problem(file, "mode", "P1", "write mode: enforce once the labels fit; docs/operations.md, \"Observe, then enforce\"", "the gateway only observes: "+observing))
 	}
 	for id, u := range c.Upstreams {
 		if u.Sandbox == "none" {

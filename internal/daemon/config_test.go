@@ -26,7 +26,7 @@ func TestConfigProblems(t *testing.T) {
 	}{
 		"unknown key":                 {"mode: enforce\nlisen: x\n", "", 2, `unknown key "lisen"`},
 		"unknown nested key":          {"limits:\n  calls: 3\n", "", 2, `unknown key "calls"`},
-		"duplicate key":               {"mode: enforce\nmode: shadow\n", "", 2, "mode"},
+		"duplicate key":               {"mode: enforce\nmode: observe\n", "", 2, "mode"},
 		"not YAML":                    {"mode: [\n", "", 0, ""},
 		"wrong type":                  {"people: 7\n", "", 1, ""},
 		"a time without a unit":       {"limits: {network_timeout: 30}\n", "", 1, "not a time"},
@@ -316,7 +316,7 @@ people:
 }
 
 func FuzzParseConfig(f *testing.F) {
-	f.Add([]byte("mode: shadow\n"))
+	f.Add([]byte("mode: observe\n"))
 	f.Add([]byte(exampleConfig))
 	f.Add([]byte("a: &a [*a]\n"))
 	f.Add([]byte("operations: {x.y: {shape: \"(\"}}\nupstreams: {x: {url: http://x}}\n"))

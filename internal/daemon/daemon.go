@@ -553,18 +553,22 @@ func (d *Daemon) unread() string {
 	return text
 }
 
-// unlisted returns a line with the number of tools that no entry names, which a new operator looks for first.
+// unlisted returns a line with the number of tools that no entry names, which a new operator looks for first; and before it one that says that the
+// gateway only observes.
 func (d *Daemon) unlisted() string {
-	n := 0
+	n, note := 0, ""
+	if d.config().observes() {
+		note = "  note     " + gateway.ObservingWords + "\n"
+	}
 	for _, t := range d.gate.Catalogue().Tools() {
 		if t.Standing == catalogue.Unlisted {
 			n++
 		}
 	}
 	if n == 0 {
-		return ""
+		return note
 	}
-	return fmt.Sprintf("  note     agents can't call %s, which no entry under operations names: sallyport tools list\n", sentence.Count(n, "tool"))
+	return note + fmt.Sprintf("  note     agents can't call %s, which no entry under operations names: sallyport tools list\n", sentence.Count(n, "tool"))
 }
 
 // Run serves until ctx ends, then drains: no new calls, calls in flight get their time, the store is closed last. It ends with an error where the store

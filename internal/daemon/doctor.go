@@ -106,6 +106,11 @@ func Doctor(ctx context.Context, config, data string, progress func(what string)
 			add("configuration", "ok", "", "no problems")
 		}
 	}
+	if cfg.observes() {
+		add("mode", "warning", "mode: enforce, once the labels fit", "the gateway only observes: %s", observing)
+	} else {
+		add("mode", "ok", "", "enforce")
+	}
 	doctorData(cfg, data, add)
 	doctorSandbox(cfg, add)
 	doctorAround(ctx, cfg, add)

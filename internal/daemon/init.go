@@ -102,7 +102,7 @@ var closedValues = []struct {
 	words []any
 }{
 	{"store", []any{"sqlite"}},
-	{"mode", []any{"enforce", "shadow"}},
+	{"mode", []any{"enforce", "observe", oldObserve}},
 	{"unlisted_operations", []any{"deny", "ask", "ask_once"}},
 	{"people.[].roles.[]", []any{"viewer", "approver", "operator", "auditor", "admin"}},
 	{"upstreams.*.sandbox", []any{"full", "partial", "none"}},
@@ -153,7 +153,8 @@ admin_listen: 127.0.0.1:7576
 # Where state is kept: sqlite, in the data directory (sallyport serve --data DIR).
 store: sqlite
 
-# enforce, or shadow: verdicts of flow and risk are only logged. Phase, declarations, kill switch, permission and audit always hold.
+# enforce, or observe: questions up to HIGH, and refusals of flow, phase, declaration and unlisted operations, are recorded and not
+# enforced. A secret still goes to no sink, and all else holds: docs/operations.md, "Observe, then enforce".
 mode: enforce
 
 # Folder of agent declarations, one file for each agent. What none of them declares is refused.

@@ -148,7 +148,7 @@ func TestConfigSchema(t *testing.T) {
 	}
 	for _, good := range []string{
 		exampleConfig, uncomment(t, exampleConfig), "{}",
-		"mode: shadow", `mode: "${MODE}"`, "limits: {network_timeout: 1h30m}", `limits: {network_timeout: "${T}"}`,
+		"mode: observe", "mode: shadow", `mode: "${MODE}"`, "limits: {network_timeout: 1h30m}", `limits: {network_timeout: "${T}"}`,
 		"operations: {a.b: {level: 1, emits: [], blocked_by: [pii]}}",
 		"comm: {allowed_domains: [], exec: {allow: [git]}}", "models: [{id: x, key: y}]", "notify: [{kind: webhook, on: [alert]}]",
 	} {

@@ -105,7 +105,7 @@ func TestStartsAreOnRecord(t *testing.T) {
 		t.Errorf("a start with nothing new: %v", again)
 	}
 	const hook = `notify: [{kind: webhook, url: "https://hooks.example/${HOOK}", secret: "0123456789abcdef0123456789abcdef", on: [alert]}]` + "\n"
-	second := started(t, data, "mode: shadow\n"+strings.Replace(people, "approver", "admin", 1)+hook, map[string]string{"bot": operator, "new": strings.Replace(advisory, "agentId: bot", "agentId: new", 1)})
+	second := started(t, data, "mode: observe\n"+strings.Replace(people, "approver", "admin", 1)+hook, map[string]string{"bot": operator, "new": strings.Replace(advisory, "agentId: bot", "agentId: new", 1)})
 	if got := fmt.Sprint(of(second, configAction)); got != "[changed since the last start: mode, notify.0.kind, notify.0.on, notify.0.secret, notify.0.url, people.ann.roles]" {
 		t.Errorf("configuration: %s", got)
 	}
@@ -116,7 +116,7 @@ func TestStartsAreOnRecord(t *testing.T) {
 		if e.Action == agentAction && e.Agent == "bot" && !strings.Contains(string(e.Detail), `{"field":"permissions.write","from":[],"to":["*"]}`) {
 			t.Errorf("%s", e.Detail)
 		}
-		if e.Action == configAction && (!strings.Contains(string(e.Detail), `{"field":"mode","from":"enforce","to":"shadow"}`) || !strings.Contains(string(e.Detail), `{"field":"notify.0.url"}`)) {
+		if e.Action == configAction && (!strings.Contains(string(e.Detail), `{"field":"mode","from":"enforce","to":"observe"}`) || !strings.Contains(string(e.Detail), `{"field":"notify.0.url"}`)) {
 			t.Errorf("%s", e.Detail)
 		}
 		if e.Action != startAction && e.Action != configAction && e.Action != agentAction {

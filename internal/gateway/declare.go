@@ -296,6 +296,7 @@ func (c *crossing) decideDeclaration(ctx context.Context, d *declare.Declaration
 		if err != nil {
 			return answer, audited(err)
 		}
+		g.letThrough(&e)
 	}
 	if err := c.taint(ctx); err != nil { // the agent has what it carried in its context, whatever became of the declaration
 		return answer, audited(err)
@@ -333,7 +334,14 @@ func (c *crossing) declareEntry(d *declare.Declaration, v fault.Verdict) (e audi
 		e.Arguments = onlyShown(e.Arguments)
 	}
 	e.Decision, e.Stage, e.Code, e.Reason = string(v.Decision), v.Stage, string(v.Code), audit.Clip(v.Reason)
-	return e, map[string]any{"declaration": c.declaredDetail(reasons{digest: d.Digest, given: c.justification})}
+	detail = map[string]any{"declaration": c.declaredDetail(reasons{digest: d.Digest, given: c.justification})}
+	if lifted := c.lifted(&c.judged.found); lifted != nil {
+		detail["observed"] = lifted
+	}
+	if v.Decision == fault.Permit {
+		wouldBe(&e, c.judged.found.WouldBe())
+	}
+	return e, detail
 }
 
 // Declaration tells an agent or its host what became of a declaration.

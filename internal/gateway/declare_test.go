@@ -761,17 +761,6 @@ func TestFilesOfClosedSessionsAreRemovedOnTheRecord(t *testing.T) {
 	}
 }
 
-// In shadow mode risk is only noted; that a need is declared holds.
-func TestShadowModeOnlyNotesRisk(t *testing.T) {
-	w := newCommWorld(t, func(o *gateway.Options) { o.Mode = gateway.Shadow })
-	p := w.open("worker", "erin", "What do widgets cost in 2026?")
-	w.mustRefuse(w.do(p, "comm_send", getPage, ""), fault.DeclarationMissing)
-	a := w.mustPermit(w.do(p, "comm_send", `{"url":"https://example.com/page",`+because+`}`, ""))
-	if es := w.entriesOf(a.CallID); !es[0].Shadow || es[0].Stage != "risk" || es[0].Code != string(fault.ApprovalRequired) {
-		t.Errorf("the record does not say that a person would have been asked: %+v", es[0])
-	}
-}
-
 // A session that moves while an approved call is on its way is looked at again: the approval was for what it held.
 func TestApprovalIsLookedAtAgainWhenTheSessionMoves(t *testing.T) {
 	w := newCommWorld(t)

@@ -886,17 +886,6 @@ func TestWhatWritesSelectIsNotMeant(t *testing.T) {
 	}
 }
 
-// In shadow mode an ask of the flow stage is noted, and the call runs.
-func TestShadowNotesUnconfirmed(t *testing.T) {
-	w := newTracedWorld(t, func(o *gateway.Options) { o.Mode = gateway.Shadow })
-	p := w.tainted()
-	a := w.mustPermit(w.do(p, "slack_send", to("evil@attacker.example"), ""))
-	e := w.entriesOf(a.CallID)[0]
-	if !e.Shadow || e.Stage != "flow" || e.Code != string(fault.ApprovalRequired) || len(w.evidence(a.CallID, audit.Intent)) != 1 {
-		t.Errorf("%+v", e)
-	}
-}
-
 // A person who changes the arguments is asked with where the new ones came from.
 func TestModifiedArgumentsAreTraced(t *testing.T) {
 	w := newTracedWorld(t)

@@ -149,7 +149,7 @@ func (g *Gateway) judged(e effect.Effect, phase session.Phase) judge.Operation {
 		ID: op.ID, Server: op.Server, Name: op.Name, Quarantined: op.Standing == catalogue.Quarantined, ExternalIO: op.Class.ExternalIO,
 		Gone:    op.Standing != catalogue.Active && op.Standing != catalogue.Quarantined,
 		InPhase: !op.Class.ExternalIO || g.phase.Allowed(op.ID, guard.Phase(phase)), InPlanning: !op.Class.ExternalIO || g.phase.Allowed(op.ID, guard.Planning),
-		AskFirst: op.AskFirst, Acts: op.Acts, Action: op.Class.Action,
+		AskFirst: op.AskFirst, Denied: op.Denied, Acts: op.Acts, Action: op.Class.Action,
 		RiskFloor: op.Class.RiskFloor, Unclassified: op.Class.Unclassified, Level: op.Class.Level, Roles: op.Class.Roles, Flow: op.Flow, Profile: op.Profile,
 		NeedsReasons: traits.NeedsReasons, Requests: traits.Requests, Places: traits.Places,
 	}

@@ -34,12 +34,12 @@ import (
 	"sallyport.example/internal/threat"
 )
 
-// Mode is whether verdicts of the flow and risk stages hold or are only logged. Phase, declarations, kill, permission and audit always hold.
+// Mode is whether all verdicts hold, or what the stages lift (package judge) is only recorded.
 type Mode string
 
 const (
 	Enforce Mode = "enforce"
-	Shadow  Mode = "shadow"
+	Observe Mode = "observe"
 )
 
 // Limits bounds one session.
@@ -99,6 +99,7 @@ type Gateway struct {
 	sessions   liveSessions
 	feed       changes.Feed
 	refusals   *refusals.Recorder
+	observed   observed
 	stops      chan struct{} // buffered 1: an agent was stopped, and what waits of it is to be withdrawn
 	background background
 	closed     atomic.Bool

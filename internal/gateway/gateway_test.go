@@ -860,17 +860,6 @@ func TestCheckHasNoEffectAndAgreesWithTheCall(t *testing.T) {
 	}
 }
 
-func TestShadowLogsButDoesNotRefuse(t *testing.T) {
-	w := newWorld(t, func(o *gateway.Options) { o.Mode = gateway.Shadow })
-	w.mustPermit(w.call("worker", "search_email"))
-	a := w.mustPermit(w.call("worker", "web_search"))
-	if es := w.entriesOf(a.CallID); !es[0].Shadow || es[0].Code != "flow.contaminated" {
-		t.Errorf("%+v", es[0])
-	}
-	w.mustRefuse(w.call("worker", "transfer"), fault.PermissionDenied)
-	w.mustRefuse(w.call("planner", "web_search"), fault.PhaseBlocked)
-}
-
 func TestRateLimit(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	w := newWorld(t, func(o *gateway.Options) {

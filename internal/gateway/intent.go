@@ -25,9 +25,7 @@ func (c *crossing) intent(ctx context.Context) error {
 	e := c.entry(audit.Intent)
 	e.Decision = string(fault.Permit)
 	e.Arguments = c.g.payload(c.args)
-	if shadow := c.judged.found.Shadow; shadow != nil {
-		e.Shadow, e.Stage, e.Code, e.Reason = true, shadow.Stage, string(shadow.Code), shadow.Reason
-	}
+	wouldBe(&e, c.judged.found.WouldBe())
 	c.ran.reasons = c.reasons()
 	spend, detail, err := c.spends(&e)
 	if err != nil {
@@ -62,6 +60,7 @@ func (c *crossing) intent(ctx context.Context) error {
 	}
 	c.session = c.live.see(s)
 	c.ran.intended = true
+	c.g.letThrough(&e)
 	c.g.feed.Publish(changes.Session, c.session.ID)
 	if a := c.judged.facts.Answer.Approval; a != nil {
 		c.g.desk.Changed(a.ID)
@@ -94,16 +93,22 @@ func (c *crossing) spends(e *audit.Entry) (spend Spend, detail map[string]any, e
 	if c.acts != "" {
 		detail["acts"] = c.acts
 	}
+	if lifted := c.lifted(&c.judged.found); lifted != nil {
+		detail["observed"] = lifted
+	}
 	kept, err := c.kept()
 	if err != nil {
 		return spend, detail, err
 	}
-	spend = Spend{StopEpoch: c.stops.epoch, CallDigest: c.digest, CallID: c.id, At: c.g.now(), First: c.usedKeys(), Seen: kept, Wrote: c.wrote()}
+	spend = Spend{StopEpoch: c.stops.epoch, CallDigest: c.digest, CallID: c.id, At: c.g.now(), Seen: kept, Wrote: c.wrote()}
+	if c.judged.found.Lifted == nil { // what only observing let through is no reason to find its tool and its destinations familiar later
+		spend.First = c.usedKeys()
+	}
 	if spend.Step = c.takes(); spend.Step != nil {
 		detail["plan_step"] = f.Evidence.Step.Text
 	}
 	e.Risk, e.Amount = string(c.judged.found.Rating.Risk), c.judged.found.Rating.Amount
-	if c.declaration != nil {
+	if c.usesDeclaration() {
 		spend.Declaration, spend.Approval = c.declaration.ID, c.declaration.ApprovalID
 	}
 	if a := f.Answer.Approval; a != nil {

@@ -1100,22 +1100,6 @@ func TestSilenceIsForTheRulesOfToday(t *testing.T) {
 	w.mustAsk(w.do(p, "comm_get", get, ""))
 }
 
-// In shadow mode risk is noted and nobody is asked, whatever the risk.
-func TestShadowAsksNobody(t *testing.T) {
-	w := newPeopleWorld(t, func(o *gateway.Options) { o.Mode = gateway.Shadow })
-	p := w.open("worker", "erin", widgets)
-	for tool, risk := range map[string]string{"slack_mail": "MEDIUM", "slack_publish": "HIGH", "slack_wipe": "CRITICAL"} {
-		a := w.mustPermit(w.do(p, tool, `{}`, ""))
-		es := w.entriesOf(a.CallID)
-		if !es[0].Shadow || es[0].Stage != "risk" || es[0].Code != string(fault.ApprovalRequired) || es[0].Risk != risk {
-			t.Errorf("%s: %+v", tool, es[0])
-		}
-	}
-	if all, err := w.g.Desk().Questions(t.Context(), "", "", "", 10); err != nil || len(all) != 0 {
-		t.Errorf("%d questions, %v", len(all), err)
-	}
-}
-
 // DE-3, DE-5: a tier says from where on a person decides on what is declared; never that HIGH needs nobody.
 func TestTiersAndRisk(t *testing.T) {
 	for tier, c := range map[string]struct{ low, medium string }{"standard": {"", "silence"}, "trusted": {"", "silence"}, "restricted": {"person", "person"}, "careful": {"", "person"}} {

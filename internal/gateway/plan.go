@@ -55,29 +55,37 @@ func (g *Gateway) manifestOf(s *session.Session) Manifest {
 	}
 	return Manifest{
 		SessionID: s.ID, Phase: s.PhaseAt(g.standing.StopEpoch(s.Agent)), Labels: notNil(s.Labels), Tools: tools,
-		OrderingHint: flow.OrderingHint(ops), SystemPrompt: systemPrompt(ops, s.Labels),
+		OrderingHint: flow.OrderingHint(ops), SystemPrompt: systemPrompt(g.settings.Load().rules, ops, s.Labels),
 	}
 }
 
-// declaring tells the model what the built-in external operations want of it.
-const declaring = "comm_ tools need the execution phase and justification: user_request (what the person asked), " +
-	"missing_knowledge (what exactly you don't know), expected_use; or a declaration_id of sallyport_declare."
+// declaring tells the model what the built-in external operations want of it; enforced what else holds for them, unless the gateway only observes.
+const (
+	declaring = "comm_ tools need justification: user_request (what the person asked), missing_knowledge (what exactly you don't know), expected_use; " +
+		"or a declaration_id of sallyport_declare."
+	enforced = " They need the execution phase, too."
+)
 
 // systemPrompt is what belongs into the session's system prompt: the planning constraint, how external information is asked for, and how what
 // comes back is to be treated (FL-5, FE-2).
-func systemPrompt(ops []flow.Operation, held []flow.Held) string {
+func systemPrompt(rules *judge.Rules, ops []flow.Operation, held []flow.Held) string {
 	parts := []string{flow.SystemPrompt(ops, held), guard.ModelInstructions}
 	if slices.ContainsFunc(ops, func(op flow.Operation) bool { return strings.HasPrefix(op.ID, catalogue.CommServer+".") }) {
-		parts = slices.Insert(parts, 1, declaring)
+		words := declaring
+		if !rules.Observe {
+			words += enforced
+		}
+		parts = slices.Insert(parts, 1, words)
 	}
 	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), "\n\n")
 }
 
-// flowOps are the operations of the agent, with the labels of all that their servers have stored.
+// flowOps are the operations of the agent, with the labels of all that their servers have stored, and those that block them in truth.
 func (g *Gateway) flowOps(agent string) []flow.Operation {
 	var ops []flow.Operation
+	rules := g.settings.Load().rules
 	for _, op := range g.operationsOf(agent) {
-		ops = append(ops, g.foreseen(op, nil))
+		ops = append(ops, judge.Enforced(rules, g.foreseen(op, nil)))
 	}
 	return ops
 }
@@ -89,7 +97,7 @@ func (g *Gateway) SystemPrompt(ctx context.Context, p identity.Principal) (strin
 		return "", err
 	}
 	s := l.current.Load()
-	return systemPrompt(g.flowOps(s.Agent), s.Labels), nil
+	return systemPrompt(g.settings.Load().rules, g.flowOps(s.Agent), s.Labels), nil
 }
 
 // ManifestOf is the manifest of a session that was just opened, for whoever opened it.
@@ -165,14 +173,14 @@ func (c *crossing) foresee(ctx context.Context, f *judge.Facts, v fault.Verdict,
 	untrusted := slices.ContainsFunc(f.Session.Labels, func(h flow.Held) bool { return h.Label == flow.Untrusted })
 	free := !c.writes && !c.op.Profile.EgressURL || c.op.Class.Level == ownLevel && f.Rules.FreeLevel1
 	risk, found := judge.StepRisk(f)
-	offPlan := judge.StepOffPlan(f)
+	offPlan, lifted := judge.StepOffPlan(f), judge.Lifts(f.Rules, &f.Operation, f.Session.Labels)
 	ask := &planned.Ask{Risk: string(found.Rating.Risk), Needed: approval.Needed(string(found.Rating.Risk))}
 	switch {
 	case v.Decision == fault.Ask:
 		ask.Reason = v.Reason
-	case !f.Rules.Shadow && f.Evidence.Unconfirmed():
+	case !lifted && f.Evidence.Unconfirmed():
 		ask.Reason = f.Evidence.Ruling.Reason
-	case !f.Rules.Shadow && untrusted && c.partial && !free && f.Operation.Traced:
+	case !lifted && untrusted && c.partial && !free && f.Operation.Traced:
 		ask.Reason = "Not all of its arguments are planned. After untrusted content, a call is asked about if the person, or what is trusted, did not name them."
 	case offPlan.Decision == fault.Ask:
 		ask.Reason = offPlan.Reason
@@ -186,15 +194,18 @@ func (c *crossing) foresee(ctx context.Context, f *judge.Facts, v fault.Verdict,
 	return ask
 }
 
-// judgeSteps judges each step by the table of stages, and the order of all by the rule of labels.
-func (g *Gateway) judgeSteps(ctx context.Context, l *live, s *session.Session, steps []planned.Step, list planned.List) (planned.Judged, error) {
+// judgeSteps judges each step by the table of stages, and the order of all by the rule of labels. strict judges as if the gateway enforced.
+func (g *Gateway) judgeSteps(ctx context.Context, strict bool, l *live, s *session.Session, steps []planned.Step, list planned.List) (planned.Judged, error) {
 	set, snap := g.view()
+	if strict {
+		set = set.enforcing()
+	}
 	d, err := set.declared(s.Agent)
 	if err != nil {
 		return planned.Judged{}, err
 	}
 	who, known := speaker{set: set, agent: s.Agent, session: s, live: l, decl: d}, map[string]bool{}
-	j := planned.Judge{Session: s, Own: set.Identities(s.Requester), Lookup: snap.Lookup, Flow: g.foreseen}
+	j := planned.Judge{Rules: set.rules, Session: s, Own: set.Identities(s.Requester), Lookup: snap.Lookup, Flow: g.foreseen}
 	j.Step = func(op *catalogue.Operation, st planned.Step, at string, held []flow.Held) planned.Said {
 		why := ""
 		if list == planned.Submitted {
@@ -242,7 +253,7 @@ func (g *Gateway) ValidatePlan(ctx context.Context, p identity.Principal, sessio
 	if err != nil {
 		return nil, err
 	}
-	j, err := g.judgeSteps(ctx, l, l.current.Load(), steps, planned.Asked)
+	j, err := g.judgeSteps(ctx, false, l, l.current.Load(), steps, planned.Asked)
 	return j.Report, err
 }
 
@@ -326,6 +337,7 @@ func (g *Gateway) SubmitPlan(ctx context.Context, p identity.Principal, sessionI
 		l.see(moved)
 		g.feed.Publish(changes.Session, moved.ID)
 		g.feed.Publish(changes.Plan, moved.ID)
+		g.letThrough(&e)
 		answer.Phase = moved.Phase
 		return answer, nil
 	}
@@ -349,16 +361,19 @@ func (g *Gateway) taintBy(ctx context.Context, p identity.Principal, l *live, pl
 // judgePlan makes of the steps a plan with its state, the answer to it and its entry.
 func (g *Gateway) judgePlan(ctx context.Context, p identity.Principal, l *live, s session.Session, steps []planned.Step, id string, now time.Time) (session.Plan, PlanAnswer, audit.Entry, error) {
 	plan := session.Plan{ID: id, Submitted: now, State: session.PlanApproved, DecidedBy: session.ByRule, DecidedAt: now}
-	j, err := g.judgeSteps(ctx, l, &s, steps, planned.Submitted)
+	j, err := g.judgeSteps(ctx, false, l, &s, steps, planned.Submitted)
 	if err != nil {
 		return plan, PlanAnswer{}, audit.Entry{}, err
 	}
-	d, err := g.declared(s.Agent)
+	set := g.settings.Load()
+	d, err := set.declared(s.Agent)
 	if err != nil {
 		return plan, PlanAnswer{}, audit.Entry{}, err
 	}
-	waits := g.settings.Load().plansWait(d)
-	var cause fault.Verdict // of the first step that kept the plan from being approved by rule
+	said := g.decideSteps(j, steps, set.plansWait(d) && !set.rules.Observe)
+	if plan.State, plan.Reason = said.state, said.reason; plan.State == session.PlanPending {
+		plan.DecidedBy = ""
+	}
 	answer := PlanAnswer{PlanID: plan.ID, Violations: j.Report.Violations, SafeOrdering: j.Report.SafeOrdering}
 	for i, st := range steps {
 		v := j.Verdicts[i]
@@ -377,23 +392,6 @@ func (g *Gateway) judgePlan(ctx context.Context, p identity.Principal, l *live, 
 			shown.Remedies = []fault.Remedy{{Kind: "approve", Text: "A person will be asked when it is called."}}
 		}
 		answer.Steps = append(answer.Steps, PlanStep{Tool: st.Tool, Operation: step.Operation, Verdict: shown})
-		switch {
-		case v.Decision == fault.Deny && plan.State != session.PlanRejected:
-			cause = v
-			if op := g.catalogue.Snapshot().Withheld(call.Tool, st.Tool); op != nil && j.Operations[i] == nil {
-				cause = op.WhyWithheld(st.Tool)
-			}
-			cause.Reason = fmt.Sprintf("step %d: %s", i, cause.Reason)
-			plan.State, plan.Reason = session.PlanRejected, fmt.Sprintf("step %d: %s", i, v.Reason)
-		case v.Decision == fault.Ask && plan.State == session.PlanApproved:
-			cause = v
-			cause.Reason = fmt.Sprintf("step %d: %s", i, v.Reason)
-			plan.State, plan.DecidedBy = session.PlanPending, ""
-		}
-	}
-	if plan.State == session.PlanApproved && waits {
-		cause = judge.Ask("plan", "A person decides on every plan of this agent.")
-		plan.State, plan.DecidedBy = session.PlanPending, ""
 	}
 	plan.Clean = len(s.Labels) == 0 // as it will be when it is put in place
 	for i, confirms := range planned.Confirms(&plan, j.Operations) {
@@ -407,7 +405,16 @@ func (g *Gateway) judgePlan(ctx context.Context, p identity.Principal, l *live, 
 	e := audit.Entry{
 		Kind: audit.Decision, Action: "plan.submit", Session: s.ID, Agent: s.Agent, Requester: s.Requester, Actor: p.String(),
 		Digest: plan.Digest, Decision: map[session.PlanState]string{session.PlanApproved: "permit", session.PlanPending: "ask", session.PlanRejected: "deny"}[plan.State],
-		Stage: cause.Stage, Code: string(cause.Code), Reason: audit.Clip(cause.Reason),
+		Stage: said.cause.Stage, Code: string(said.cause.Code), Reason: audit.Clip(said.cause.Reason),
+	}
+	if set.rules.Observe && plan.State == session.PlanApproved {
+		strict, err := g.judgeSteps(ctx, true, l, &s, steps, planned.Submitted)
+		if err != nil {
+			return plan, answer, e, err
+		}
+		if would := g.decideSteps(strict, steps, set.plansWait(d)); would.state != session.PlanApproved {
+			wouldBe(&e, &would.cause)
+		}
 	}
 	whole, err := json.Marshal(plan.Steps)
 	if err != nil {
@@ -417,6 +424,38 @@ func (g *Gateway) judgePlan(ctx context.Context, p identity.Principal, l *live, 
 		e.Arguments = onlyShown(e.Arguments)
 	}
 	return plan, answer, e, nil
+}
+
+// decided is what becomes of a plan.
+type decided struct {
+	state  session.PlanState
+	reason string        // as the agent is told
+	cause  fault.Verdict // of the first step that kept the plan from being approved by rule
+}
+
+// decideSteps decides on a plan by what was said of its steps: the first refusal rejects it, and otherwise the first question makes it wait. waits says
+// that a person decides on every plan of the agent.
+func (g *Gateway) decideSteps(j planned.Judged, steps []planned.Step, waits bool) decided {
+	d := decided{state: session.PlanApproved}
+	for i, v := range j.Verdicts {
+		at := fmt.Sprintf("step %d: ", i)
+		switch {
+		case v.Decision == fault.Deny:
+			d.state, d.reason, d.cause = session.PlanRejected, at+v.Reason, v
+			if op := g.catalogue.Snapshot().Withheld(call.Tool, steps[i].Tool); op != nil && j.Operations[i] == nil {
+				d.cause = op.WhyWithheld(steps[i].Tool)
+			}
+			d.cause.Reason = at + d.cause.Reason
+			return d
+		case v.Decision == fault.Ask && d.state == session.PlanApproved:
+			d.state, d.cause = session.PlanPending, v
+			d.cause.Reason = at + v.Reason
+		}
+	}
+	if d.state == session.PlanApproved && waits {
+		d.state, d.cause = session.PlanPending, judge.Ask("plan", "A person decides on every plan of this agent.")
+	}
+	return d
 }
 
 // takeTurn counts a plan against the session's rate, like a call: judging one is work.

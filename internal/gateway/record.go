@@ -93,6 +93,9 @@ func (c *crossing) refusal(v fault.Verdict) audit.Entry {
 	if rules := c.rules(cause); rules != nil {
 		detail["because"] = rules
 	}
+	if lifted := c.lifted(&c.judged.found); lifted != nil {
+		detail["observed"] = lifted
+	}
 	if len(detail) > 0 {
 		e.Detail, _ = json.Marshal(detail) // of strings and numbers: can't fail
 	}

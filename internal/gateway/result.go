@@ -101,26 +101,28 @@ func (c *crossing) ask(ctx context.Context, method string, params json.RawMessag
 		c.g.refusals.RecordCallLater(e)
 		return fault.New(fault.FlowContaminated, "The question was held back.")
 	}
-	if c.judged.facts.Evidence.Needed() && !c.set.rules.Shadow { // an answer would go out untraced
-		return nil, held(fault.Refuse("flow", fault.FlowUntrusted, "An answer to the server's question can't be traced, and the session holds labels."))
+	var found judge.Finding // of the flow rules, as far as they are only recorded
+	lifted := func(v fault.Verdict, labels []flow.Held) fault.Verdict {
+		return found.LiftFlow(c.set.rules, &c.judged.facts.Operation, labels, v)
+	}
+	if v := lifted(untracedAnswer(&c.judged.facts.Evidence), c.live.current.Load().Labels); v.Decision != fault.Permit {
+		return nil, held(v)
 	}
 	mayTalk := func() fault.Verdict {
 		s := c.live.current.Load()
-		switch v := judge.Labels(c.set.rules, &c.judged.facts.Operation, s.Labels); {
+		switch {
 		case c.g.standing.Killed(c.agent):
 			return fault.Refuse("kill", fault.KillSwitch, "")
 		case s.State != session.Open:
 			return fault.Refuse("standing", fault.SessionClosed, "")
-		case !c.set.rules.Shadow:
-			return v
 		}
-		return fault.Permitted()
+		return lifted(judge.Labels(c.set.rules, &c.judged.facts.Operation, s.Labels), s.Labels)
 	}
 	if v := mayTalk(); v.Decision != fault.Permit {
 		return nil, held(v)
 	}
-	if found := c.newLabels(params); len(found) > 0 {
-		return nil, held(fault.Refuse("inspect", fault.FlowContaminated, fmt.Sprintf("The question has %s data in it, which the session does not hold.", found[0])))
+	if fresh := c.newLabels(params); len(fresh) > 0 {
+		return nil, held(fault.Refuse("inspect", fault.FlowContaminated, fmt.Sprintf("The question has %s data in it, which the session does not hold.", fresh[0])))
 	}
 	if !c.trustsWords() {
 		params = effect.PlainJSON(params)
@@ -131,7 +133,7 @@ func (c *crossing) ask(ctx context.Context, method string, params json.RawMessag
 	}
 	if _, labels := c.g.carriedIn(answer); len(labels) > 0 { // delivered text that goes out again in an answer
 		s := c.live.current.Load().Raise(labels...)
-		if v := judge.Labels(c.set.rules, &c.judged.facts.Operation, s.Labels); v.Decision != fault.Permit && !c.set.rules.Shadow {
+		if v := lifted(judge.Labels(c.set.rules, &c.judged.facts.Operation, s.Labels), s.Labels); v.Decision != fault.Permit {
 			return nil, held(v)
 		}
 	}
@@ -153,13 +155,28 @@ func (c *crossing) ask(ctx context.Context, method string, params json.RawMessag
 	if err != nil {
 		return nil, err
 	}
+	c.sentUnder(&e, &found)
 	if err := c.keepAnswer(ctx, e, answer, given); err != nil {
 		return nil, audited(err)
 	}
+	recorded := len(found.Lifted)
 	if err := late(); err != nil {
 		return nil, err
 	}
+	c.g.letThrough(&e)
+	if found.Lifted = found.Lifted[recorded:]; len(found.Lifted) > 0 { // labels rose while that was written
+		c.sentUnder(&e, &found)
+		c.g.refusals.RecordCallLater(e)
+	}
 	return answer, nil
+}
+
+// untracedAnswer refuses an answer that would go out untraced.
+func untracedAnswer(e *judge.Evidence) fault.Verdict {
+	if !e.Needed() {
+		return fault.Permitted()
+	}
+	return fault.Refuse("flow", fault.FlowUntrusted, "An answer to the server's question can't be traced, and the session holds labels.")
 }
 
 // keepAnswer makes durable what an answer gives away, before it leaves: the labels of the session are the server's from then on.

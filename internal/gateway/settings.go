@@ -51,8 +51,8 @@ func (s *Settings) fill() {
 
 // check refuses settings that no gateway can run with.
 func (s *Settings) check() error {
-	if s.Mode != Enforce && s.Mode != Shadow {
-		return fmt.Errorf("unknown mode %q: enforce or shadow", s.Mode)
+	if s.Mode != Enforce && s.Mode != Observe {
+		return fmt.Errorf("unknown mode %q: enforce or observe", s.Mode)
 	}
 	if s.Unlisted != catalogue.Unlisted && s.Unlisted != catalogue.Active {
 		return fmt.Errorf("unlisted operations can be denied or asked about, not %q", s.Unlisted)
@@ -68,7 +68,7 @@ func (s *Settings) check() error {
 
 // catalogue is the part of the settings that operations are classified by.
 func (s *Settings) catalogue() catalogue.Settings {
-	return catalogue.Settings{Classify: s.Classify, Labels: s.Labels, Unlisted: s.Unlisted, AskOnce: s.AskOnce}
+	return catalogue.Settings{Classify: s.Classify, Labels: s.Labels, Unlisted: s.Unlisted, AskOnce: s.AskOnce, Observe: s.Mode == Observe}
 }
 
 // settings are Settings with what follows from them.
@@ -84,8 +84,15 @@ func newSettings(s Settings) (*settings, error) {
 		return nil, err
 	}
 	return &settings{s, &judge.Rules{
-		Shadow: s.Mode == Shadow, Policies: s.Policies, Risk: s.Risk, Labels: s.Labels, MediumDelay: s.Limits.MediumDelay, FreeLevel1: s.FreeLevel1,
+		Observe: s.Mode == Observe, Policies: s.Policies, Risk: s.Risk, Labels: s.Labels, MediumDelay: s.Limits.MediumDelay, FreeLevel1: s.FreeLevel1,
 	}}, nil
+}
+
+// enforcing are the same settings of a gateway that enforces.
+func (s *settings) enforcing() *settings {
+	next, rules := *s, *s.rules
+	rules.Observe, next.rules = false, &rules
+	return &next
 }
 
 // view returns the settings in force and the catalogue that was classified by them.

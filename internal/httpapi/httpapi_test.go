@@ -422,6 +422,7 @@ var endpoints = []endpoint{
 	{"POST", "/v1/tools/accept", `{"definitions":[{"operation":"x.y","definition_hash":"x"}]}`, "operator"},
 	{"POST", "/v1/tools/{operation}/accept", `{"definition_hash":"x"}`, "operator"},
 	{"GET", "/v1/servers", "", "viewer approver operator auditor"},
+	{"GET", "/v1/mode", "", "viewer approver operator auditor"},
 	{"GET", "/v1/anchor", "", "viewer approver operator auditor"},
 	{"GET", "/v1/configuration", "", "viewer approver operator auditor"},
 	{"POST", "/v1/reload", "", "admin"},

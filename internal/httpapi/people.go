@@ -382,8 +382,23 @@ func (a *API) catalogueRoutes(s *side) {
 		})
 }
 
-// aroundRoutes are about what stands around the gateway: its configuration, the servers behind it, and the anchor of its log.
+// ModeStatus tells whether the gateway enforces.
+type ModeStatus struct {
+	Mode     string           `json:"mode"`           // enforce or observe
+	Text     string           `json:"text,omitempty"` // of observe: what it means
+	Observed gateway.Observed `json:"observed"`       // what was let through since the start, and would have been stopped; 0 where the gateway enforces
+}
+
+// aroundRoutes are about what stands around the gateway: its mode, its configuration, the servers behind it, and the anchor of its log.
 func (a *API) aroundRoutes(s *side) {
+	handle(s, route{method: http.MethodGet, path: "/v1/mode", roles: readers, summary: "Whether the gateway enforces or only observes"},
+		func(context.Context, identity.Principal, *none) (ModeStatus, error) {
+			observed, is := a.g.Observing()
+			if !is {
+				return ModeStatus{Mode: string(gateway.Enforce)}, nil
+			}
+			return ModeStatus{string(gateway.Observe), gateway.ObservingWords, observed}, nil
+		})
 	handle(s, route{method: http.MethodGet, path: "/v1/configuration", roles: readers, summary: "Since when the configuration is in force, and whether its files say something else"},
 		func(context.Context, identity.Principal, *none) (console.Configuration, error) {
 			return a.o.Configuration(), nil

@@ -27,7 +27,7 @@ type Facts struct {
 
 // Rules are the operator's configuration. They never change in place: a reload puts others in force, for later judgements.
 type Rules struct {
-	Shadow      bool // verdicts of the flow, plan and risk stages are only recorded
+	Observe     bool // what the stages say that they lift is only recorded
 	Policies    *policy.Set
 	Risk        policy.Rules
 	Labels      []flow.Label  // the confidentiality labels
@@ -115,6 +115,7 @@ type Operation struct {
 	NeedsReasons bool   // its calls have to be declared: it is one of comm.*, or the operator says so
 	Requests     bool   // it counts as an external request
 	AskFirst     bool   // the configuration does not name it, and the operator chose to be asked about such operations
+	Denied       bool   // the configuration does not name it, and such operations are denied; only a gateway that observes judges one
 	Acts         string // of a read: why each call of it counts as a write; "" if it does not
 	Action       string // its name in the risk rules
 	RiskFloor    policy.Risk

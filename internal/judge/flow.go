@@ -74,9 +74,8 @@ func (f *Facts) personNamed() bool {
 	return named > 0
 }
 
-// flowRules applies the sink rule to the labels of the session (FL-2), and judges where the arguments came from (PV-1). In shadow mode it only
-// records its verdict.
-func flowRules(f *Facts, found *Finding) fault.Verdict {
+// flowRules applies the sink rule to the labels of the session (FL-2), and judges where the arguments came from (PV-1).
+func flowRules(f *Facts, _ *Finding) fault.Verdict {
 	const stage = "flow"
 	if !f.Evidence.Loaded {
 		return fault.RefuseErr(stage, errNotLoaded)
@@ -87,10 +86,6 @@ func flowRules(f *Facts, found *Finding) fault.Verdict {
 	}
 	for _, t := range f.Arguments.Carries {
 		v.Because = append(v.Because, fault.Because{Operation: t.Operation, CallID: t.CallID, Detail: "the arguments carry text from " + display.Clip(t.Source, 80)})
-	}
-	if f.Rules.Shadow {
-		found.Shadow = &v
-		return fault.Permitted()
 	}
 	return v
 }

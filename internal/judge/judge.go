@@ -41,7 +41,9 @@ type stage struct {
 	evidence bool
 	// absent gives the reason for each moment in which the stage takes no part.
 	absent map[Moment]string
-	run    func(f *Facts, found *Finding) fault.Verdict
+	// lifts tells which verdicts of the stage a gateway that observes only records; nil: none. It names what it lifts, so an error never is.
+	lifts func(f *Facts, found *Finding, v *fault.Verdict) bool
+	run   func(f *Facts, found *Finding) fault.Verdict
 }
 
 // notReplayed is why stages that depend on the state of the day take no part in a replay.
@@ -53,12 +55,12 @@ var stages = []stage{
 		Replay: notReplayed}},
 	{name: "standing", run: standing, absent: map[Moment]string{
 		Replay: notReplayed}},
-	{name: "phase", run: phase, absent: map[Moment]string{
+	{name: "phase", run: phase, lifts: codes(fault.PhaseBlocked), absent: map[Moment]string{
 		Declaration:  "a declaration may be made in both phases; its call is judged in the phase in which it is made",
 		Modification: "a changed call waits for a person and for the agent; it is judged in the phase in which it is made",
 		PlanStep:     "an approved plan opens the execution phase",
 		Replay:       notReplayed}},
-	{name: "declare", run: declared, absent: map[Moment]string{
+	{name: "declare", run: declared, lifts: codes(fault.DeclarationMissing, fault.DeclarationInvalid, fault.ApprovalRequired, fault.ApprovalExpired, fault.ApprovalMismatch), absent: map[Moment]string{
 		Declaration:  "it is the declaration that is judged; its fields are checked when it is read",
 		Modification: "the reasons are those of the question whose arguments changed",
 		Replay:       notReplayed}},
@@ -70,15 +72,15 @@ var stages = []stage{
 		Modification: "it is counted when the agent makes the changed call",
 		PlanStep:     "it is counted when the call is made",
 		Replay:       notReplayed}},
-	{name: "flow", evidence: true, run: flowRules, absent: map[Moment]string{
+	{name: "flow", evidence: true, run: flowRules, lifts: liftsFlow, absent: map[Moment]string{
 		PlanStep: "the labels that a step meets depend on the steps before it: flow.Validate judges the whole plan by the same rules"}},
-	{name: "plan", evidence: true, run: plan, absent: map[Moment]string{
+	{name: "plan", evidence: true, run: plan, lifts: codes(fault.ApprovalRequired), absent: map[Moment]string{
 		PlanStep: "it is a step of the plan that would open the phase",
 		Replay:   notReplayed}},
-	{name: "unlisted", evidence: true, run: unlisted, absent: map[Moment]string{
+	{name: "unlisted", evidence: true, run: unlisted, lifts: codes(fault.ApprovalRequired, fault.PermissionDenied), absent: map[Moment]string{
 		Modification: "the person who changes the arguments decides about the operation as well",
 		Replay:       notReplayed}},
-	{name: "risk", evidence: true, run: risk, absent: map[Moment]string{
+	{name: "risk", evidence: true, run: risk, lifts: liftsRisk, absent: map[Moment]string{
 		PlanStep: "a plan answers for no risk: a risky step is asked about when it is called (see StepRisk)",
 		Replay:   notReplayed}},
 }
@@ -89,8 +91,8 @@ type Finding struct {
 	Rating policy.Rating // how risky the call is
 	// Silence says that the risk stage leaves the call to a person's silence.
 	Silence bool
-	// Shadow is the verdict of the flow or the risk stage that shadow mode only records.
-	Shadow *fault.Verdict
+	// Lifted are the verdicts that a gateway which observes only records, in the order of the stages; nil where none had one.
+	Lifted []fault.Verdict
 	// DeclaredBy is the digest of the declaration of the call: a declaration made before, the justification in the call, or the sealed plan.
 	DeclaredBy string
 	// Counts says that the call passed the limit stage: it counts for this minute, whatever its outcome.
@@ -122,7 +124,7 @@ func (p Partial) Finish(f *Facts) (fault.Verdict, Finding) {
 		later := p.Found.undecided
 		p.run(f, func(s *stage) bool { return s.evidence || later && s.name == "declare" })
 	}
-	return WithEvidence(p.verdict, f), p.Found
+	return WithEvidence(p.Found.withLifted(p.verdict), f), p.Found
 }
 
 // Judge runs all stages that take part in the moment.
@@ -135,7 +137,7 @@ func (p *Partial) run(f *Facts, wanted func(*stage) bool) {
 		if _, absent := s.absent[p.moment]; absent || !wanted(s) {
 			continue
 		}
-		switch v := s.run(f, &p.Found); v.Decision {
+		switch v := p.Found.lift(f, s, s.run(f, &p.Found)); v.Decision {
 		case fault.Permit:
 		case fault.Ask:
 			p.verdict = bothAsk(p.verdict, v)

@@ -110,6 +110,8 @@ var violations = map[string][]struct {
 			builtIn(f)
 			f.Declaration.Invalid = []declare.Problem{{Field: "justification", Problem: "empty"}}
 		}, fault.Deny, fault.DeclarationInvalid},
+		{"rejected by a person", func(_ testing.TB, f *Facts) { f.Declaration.Problem = fault.New(fault.ApprovalRejected, "no") }, fault.Deny, fault.ApprovalRejected},
+		{"the store is away", func(_ testing.TB, f *Facts) { f.Declaration.Problem = fault.New(fault.StoreUnavailable, "") }, fault.Deny, fault.StoreUnavailable},
 	},
 	"permit": {
 		{"not permitted", func(t testing.TB, f *Facts) { f.Caller.Declaration = declaration(t, `"mail.*"`, ``) }, fault.Deny, fault.PermissionDenied},
@@ -130,6 +132,19 @@ var violations = map[string][]struct {
 	},
 	"flow": {
 		{"contaminated", func(_ testing.TB, f *Facts) { f.Session.Labels = []flow.Held{{Label: "internal"}} }, fault.Deny, fault.FlowContaminated},
+		{"secret", func(_ testing.TB, f *Facts) {
+			f.Operation.Flow.BlockedBy, f.Rules.Labels = []flow.Label{"internal", "secret"}, []flow.Label{"internal", "secret"}
+			f.Session.Labels = []flow.Held{{Label: "internal"}, {Label: "secret"}}
+		}, fault.Deny, fault.FlowContaminated},
+		{"a label of the operator's own", func(_ testing.TB, f *Facts) {
+			f.Operation.Flow.BlockedBy, f.Rules.Labels = []flow.Label{"salaries"}, []flow.Label{"salaries"}
+			f.Session.Labels = []flow.Held{{Label: "salaries"}}
+		}, fault.Deny, fault.FlowContaminated},
+		{"not confirmed, with a secret", func(_ testing.TB, f *Facts) {
+			f.Operation.Flow.BlockedBy, f.Rules.Labels = []flow.Label{"secret"}, []flow.Label{"secret"}
+			f.Session.Labels = []flow.Held{{Label: "secret"}}
+			f.Evidence.Ruling = &provenance.Ruling{Verdict: provenance.Ask, Reason: "the address comes from a page"}
+		}, fault.Ask, fault.ApprovalRequired},
 		{"a label nobody knows", func(_ testing.TB, f *Facts) { f.Session.Labels = []flow.Held{{Label: "old"}} }, fault.Deny, fault.FlowContaminated},
 		{"not confirmed", func(_ testing.TB, f *Facts) {
 			f.Evidence.Ruling = &provenance.Ruling{Verdict: provenance.Ask, Reason: "the address comes from a page"}
@@ -141,9 +156,11 @@ var violations = map[string][]struct {
 	},
 	"unlisted": {
 		{"no entry names it", func(_ testing.TB, f *Facts) { f.Operation.AskFirst = true }, fault.Ask, fault.ApprovalRequired},
+		{"no entry names it, which is denied", func(_ testing.TB, f *Facts) { f.Operation.Denied = true }, fault.Deny, fault.PermissionDenied},
 	},
 	"risk": {
 		{"high", func(_ testing.TB, f *Facts) { f.Operation.RiskFloor = policy.High }, fault.Ask, fault.ApprovalRequired},
+		{"critical", func(_ testing.TB, f *Facts) { f.Operation.RiskFloor = policy.Critical }, fault.Ask, fault.ApprovalRequired},
 		{"medium", func(_ testing.TB, f *Facts) { f.Operation.RiskFloor = policy.Medium }, fault.Ask, fault.ApprovalRequired},
 		{"low, of a restricted agent", func(_ testing.TB, f *Facts) {
 			f.Operation.NeedsReasons, f.Declaration.Justification, f.Caller.AskFrom = true, &declare.Justification{}, policy.Low
@@ -351,19 +368,70 @@ func TestAnswer(t *testing.T) {
 	}
 }
 
-// Shadow mode notes what the flow, plan and risk stages would have said, and nothing else gives way.
-func TestShadow(t *testing.T) {
-	for name, cases := range violations {
-		for _, c := range cases {
-			f := fine(t)
-			c.change(t, &f)
-			f.Rules.Shadow = true
-			v, found := Judge(Call, &f)
-			noted := name == "flow" || name == "plan" || name == "risk" && c.decision == fault.Ask
-			if noted && (v.Decision != fault.Permit || found.Shadow == nil || found.Shadow.Code != c.code) || !noted && v.Decision == fault.Permit {
-				t.Errorf("%s, %s in shadow mode: %+v, noted %+v", name, c.name, v, found.Shadow)
+// What a gateway that observes lets through, by stage: all violations of the stage but those named. Everything else holds, in each moment.
+func TestObserveLiftsWhatTheTableSays(t *testing.T) {
+	lifts := map[string][]string{
+		"phase": {}, "declare": {"rejected by a person", "the store is away"}, "plan": {}, "unlisted": {},
+		"flow": {"secret", "a label of the operator's own", "not confirmed, with a secret", "a label nobody knows", "not traceable"},
+		"risk": {"critical", "not loaded"},
+	}
+	for _, s := range stages {
+		but, some := lifts[s.name]
+		for _, c := range violations[s.name] {
+			for _, m := range Moments {
+				f := fine(t)
+				c.change(t, &f)
+				enforced, _ := Judge(m, &f)
+				if enforced.Decision == fault.Permit { // the stage takes no part
+					continue
+				}
+				f.Rules.Observe = true
+				v, found := Judge(m, &f)
+				would := found.WouldBe()
+				if some && !slices.Contains(but, c.name) {
+					if v.Decision != fault.Permit || would == nil || would.Decision != enforced.Decision || would.Code != enforced.Code || would.Reason != enforced.Reason || found.Silence {
+						t.Errorf("%s, %s, %s: %+v, would be %+v; enforced %+v", s.name, c.name, m, v, would, enforced)
+					}
+				} else if !reflect.DeepEqual(v, enforced) || would != nil {
+					t.Errorf("%s, %s, %s holds: %+v, would be %+v; enforced %+v", s.name, c.name, m, v, would, enforced)
+				}
 			}
 		}
+	}
+}
+
+// All that was lifted of a call is kept. What a gateway that enforces would have said is the first refusal, or else the first question; what holds is
+// judged as ever, and whoever is asked about it is told of the rest.
+func TestObserveKeepsEachVerdict(t *testing.T) {
+	f := fine(t)
+	f.Rules.Observe = true
+	f.Operation.RiskFloor, f.Operation.AskFirst = policy.High, true
+	f.Evidence.Ruling = &provenance.Ruling{Verdict: provenance.Ask, Reason: "from a page"}
+	v, found := Judge(Call, &f)
+	var stages []string
+	for _, l := range found.Lifted {
+		stages = append(stages, l.Stage)
+	}
+	if v.Decision != fault.Permit || !slices.Equal(stages, []string{"flow", "permit", "risk"}) || found.WouldBe().Stage != "flow" {
+		t.Errorf("%+v lifted %v", v, found.Lifted)
+	}
+	f.Operation.Denied = true
+	if _, found = Judge(Call, &f); found.WouldBe().Code != fault.PermissionDenied {
+		t.Errorf("a refusal after a question: %+v", found.WouldBe())
+	}
+	f.Operation.RiskFloor = policy.Critical
+	if v, found = Judge(Call, &f); v.Decision != fault.Ask || v.Stage != "risk" || len(found.Lifted) != 2 || !slices.ContainsFunc(v.Because, func(b fault.Because) bool { return strings.HasPrefix(b.Detail, "permit: No entry") }) {
+		t.Errorf("CRITICAL: %+v lifted %v", v, found.Lifted)
+	}
+	f.Answer.Approval = &approval.Approval{State: approval.Approved}
+	if v, _ = Judge(Call, &f); v.Decision != fault.Permit {
+		t.Errorf("CRITICAL, with a yes: %+v", v)
+	}
+	p, later := Memory(Call, &f), f
+	later.Evidence.Problem = fault.New(fault.StoreUnavailable, "")
+	before, _ := p.Finish(&f)
+	if v, _ := p.Finish(&later); v.Decision != fault.Deny || before.Decision != fault.Permit {
+		t.Errorf("the store is away: %+v", v)
 	}
 }
 

@@ -12,11 +12,16 @@ import (
 // errNotLoaded is a defect: a stage ran before its evidence was loaded.
 var errNotLoaded = fault.New(fault.Internal, "a stage was asked before its evidence was loaded")
 
-// unlisted asks about an operation that the configuration does not name, if the operator chose that over a deny. A person's approval of this very
-// call answers it, by itself or in a plan; so does an approval that covers the operation in the session.
-func unlisted(f *Facts, _ *Finding) fault.Verdict { return Unlisted(f) }
+// unlisted asks about an operation that the configuration does not name, or denies it, as the operator chose. A person's approval of this very
+// call answers what is asked, by itself or in a plan; so does an approval that covers the operation in the session.
+func unlisted(f *Facts, _ *Finding) fault.Verdict {
+	if f.Operation.Denied {
+		return fault.Refuse("permit", fault.PermissionDenied, "No entry under operations names "+f.Operation.ID+", and unlisted_operations is deny.")
+	}
+	return Unlisted(f)
+}
 
-// Unlisted is that stage by itself: it says whether the question to a person is about the operation as well as the call.
+// Unlisted says whether the question to a person is about the operation as well as the call.
 func Unlisted(f *Facts) fault.Verdict {
 	if !f.Operation.AskFirst || f.Answer.Approval != nil || f.planned() || f.Evidence.CoveredBy != "" {
 		return fault.Permitted()
@@ -27,8 +32,8 @@ func Unlisted(f *Facts) fault.Verdict {
 }
 
 // plan asks about a call that is not in the plan, where a plan that only a rule approved opened the execution phase: an agent must not open that
-// phase for one thing to do another. A person's approval of this very call answers it. In shadow mode it is only recorded.
-func plan(f *Facts, found *Finding) fault.Verdict {
+// phase for one thing to do another. A person's approval of this very call answers it.
+func plan(f *Facts, _ *Finding) fault.Verdict {
 	const stage = "plan"
 	if !f.offPlan() || f.Answer.ByPerson() {
 		return fault.Permitted()
@@ -36,17 +41,14 @@ func plan(f *Facts, found *Finding) fault.Verdict {
 	v := Ask(stage, f.Operation.Name+" is not in the plan that opened the execution phase, or was called for its step already, and only a rule approved that plan: a person must decide.")
 	v.Remedies = append(v.Remedies, fault.Remedy{Kind: "ask_person", Text: "A person can move the session to execution; then calls are judged without the plan."})
 	v.Because = append(v.Because, fault.Because{Code: fault.PlanMismatch, Detail: stage + ": " + v.Reason})
-	if f.Rules.Shadow {
-		if found.Shadow == nil {
-			found.Shadow = &v
-		}
-		return fault.Permitted()
-	}
 	return v
 }
 
 // StepOffPlan is what the stage plan says of a step when it is called.
-func StepOffPlan(f *Facts) fault.Verdict { return plan(f, new(Finding)) }
+func StepOffPlan(f *Facts) fault.Verdict {
+	var found Finding
+	return found.lift(f, stageNamed("plan"), plan(f, &found))
+}
 
 // Rate rates the risk of the call (HI-1).
 func Rate(f *Facts) (policy.Rating, error) {
@@ -99,7 +101,7 @@ func (f *Facts) unclassified() bool {
 // StepRisk is the verdict of the risk stage on a plan's step, with what it found. It is shown beside the plan's verdict, and is not part of it.
 func StepRisk(f *Facts) (fault.Verdict, Finding) {
 	var found Finding
-	v := risk(f, &found)
+	v := found.lift(f, stageNamed("risk"), risk(f, &found))
 	return v, found
 }
 
@@ -117,17 +119,11 @@ func risk(f *Facts, found *Finding) fault.Verdict {
 		askFrom = policy.High
 	}
 	asks := rating.Risk.Rank() >= askFrom.Rank()
-	person := (f.Evidence.Unconfirmed() || f.offPlan()) && !f.Rules.Shadow // decides anyway, so silence has nothing to permit
+	person := f.Evidence.Unconfirmed() || f.offPlan() // decides anyway, so silence has nothing to permit
 	if f.Answer.Approval != nil || !asks && (person || rating.Risk.Rank() < policy.Medium.Rank()) {
 		return fault.Permitted()
 	}
 	v := riskQuestion(f, rating.Risk, asks, askFrom)
-	if f.Rules.Shadow { // only recorded, like verdicts of the flow stage
-		if found.Shadow == nil {
-			found.Shadow = &v
-		}
-		return fault.Permitted()
-	}
 	// Silence is no answer to a question about more than the risk.
 	found.Silence = !asks && !f.Evidence.StoppedLately && !f.Operation.AskFirst && rating.Risk == policy.Medium
 	return v

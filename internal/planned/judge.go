@@ -19,6 +19,7 @@ import (
 
 // Judge judges lists of steps by one version of a session.
 type Judge struct {
+	Rules   *judge.Rules
 	Session *session.Session
 	Own     []string // the requester's own addresses and accounts
 	Lookup  func(tool string) *catalogue.Operation
@@ -71,6 +72,7 @@ func (j Judge) Judge(steps []Step, list List) (Judged, error) {
 				tainted := j.Session.Holds(flow.Untrusted) || slices.ContainsFunc(order[:i], func(before flow.Step) bool { return slices.Contains(before.Op.Emits, flow.Untrusted) })
 				order[i].Op = j.operation(op, order[i].Op, st.Arguments, request, tainted && !sealed)
 			}
+			order[i].Op = judge.Enforced(j.Rules, order[i].Op)
 			held = append(held, ahead(order[i].Op)...)
 		} else {
 			unfit = append(unfit, flow.Violation{AtStep: i, Tool: short(st.Tool), Code: string(v.Code), Reason: v.Reason, Suggestion: suggestion(v)})

@@ -49,7 +49,7 @@ operations: {mail.*: {level: 2}, docs.*: {level: 2}, read.*: {level: 2}}
 	if i < 0 || problems[i].Remedy != "read and accept them: sallyport tools accept --all mail" {
 		t.Errorf("the way out: %+v", problems)
 	}
-	checks := daemon.Doctor(t.Context(), file, dir)
+	checks := daemon.Doctor(t.Context(), file, dir, func(string) {})
 	i = slices.IndexFunc(checks, func(c daemon.Check) bool { return c.Name == "definitions" })
 	if i < 0 || checks[i].State != "warning" || !strings.Contains(checks[i].Detail, "2 definitions of mail") || strings.Contains(checks[i].Detail, "docs") || !strings.Contains(checks[i].Remedy, "sallyport tools accept --all") {
 		t.Errorf("the doctor: %+v", checks)

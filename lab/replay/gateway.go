@@ -66,7 +66,7 @@ type Then struct {
 	Code       string   `json:"code,omitempty"`
 	Reason     string   `json:"reason,omitempty"`
 	Approvers  []string `json:"approvers,omitempty"`
-	OnlyLogged bool     `json:"only_logged,omitempty"` // mode: shadow
+	OnlyLogged bool     `json:"only_logged,omitempty"` // mode: observe: it ran, and stage, code and reason are of the verdict that it would have had
 	Outcome    string   `json:"outcome,omitempty"`     // ok, error, unknown, discarded; "" it did not run
 }
 
@@ -161,8 +161,9 @@ type pastCall struct {
 	PastCall
 	method string
 	args   []byte
-	done   bool // it would be done
-	asked  bool // then, the flow rules would have had a person asked, whoever asked first
+	done   bool               // it would be done
+	asked  bool               // then, the flow rules would have had a person asked, whoever asked first
+	said   provenance.Verdict // of a call that only observing let through: what the flow rules said then
 }
 
 func (p *player) entries(ctx context.Context, id string, most int) ([]audit.Entry, error) {
@@ -191,7 +192,28 @@ type detail struct {
 	Evidence []struct {
 		Confirmed bool `json:"vouched"`
 	} `json:"evidence"`
-	Stored []flow.Held `json:"stored"` // what stored data brought, by the calls that wrote it
+	Stored   []flow.Held `json:"stored"` // what stored data brought, by the calls that wrote it
+	Observed []struct {
+		Decision provenance.Verdict `json:"decision"`
+		Stage    string             `json:"stage"`
+	} `json:"observed"` // the verdicts that were only recorded
+}
+
+// flowSaid is what the flow rules said of a call that only observing let through. Entries of older versions have one verdict, which is the flow rules'
+// where they had one.
+func flowSaid(e *audit.Entry, d *detail) provenance.Verdict {
+	for _, v := range d.Observed {
+		if v.Stage == "flow" {
+			return v.Decision
+		}
+	}
+	switch {
+	case d.Observed != nil || e.Stage != "flow":
+		return provenance.Permit
+	case e.Code == string(fault.ApprovalRequired):
+		return provenance.Ask
+	}
+	return provenance.Deny
 }
 
 func (p *player) entry(ctx context.Context, e *audit.Entry) error {
@@ -281,6 +303,7 @@ func (p *player) intent(c *pastCall, e *audit.Entry, d detail) {
 		}
 		if e.Shadow {
 			c.Then.OnlyLogged, c.Then.Stage, c.Then.Code, c.Then.Reason = true, e.Stage, e.Code, e.Reason
+			c.said = flowSaid(e, &d)
 		}
 	}
 	c.Then.Approvers = e.Approvers
@@ -294,7 +317,7 @@ func (p *player) intent(c *pastCall, e *audit.Entry, d detail) {
 	c.done = true
 	p.covered[c.Operation] = p.covered[c.Operation] || c.Now.Decision == provenance.Ask
 	t := p.tool(c.Operation)
-	if c.Now.Decision == provenance.Ask {
+	if c.Now.Decision == provenance.Ask && !c.Then.OnlyLogged { // nobody said yes to what only observing let through
 		p.evidence.Add(provenance.Approve(c.Operation, c.CallID, t.profile, c.args, c.Now.Evidence, p.held))
 	}
 	tainted := p.tainted()
@@ -462,6 +485,9 @@ func (p *player) report() Past {
 	for _, c := range p.order {
 		if c.Now != nil {
 			c.Changed = c.Then.otherwise(c.asked, c.Now.Decision)
+			if c.Then.OnlyLogged {
+				c.Changed = c.Now.Decision != c.said
+			}
 		}
 		if c.Changed {
 			p.past.Changed++

@@ -402,6 +402,12 @@ func TestSessionShows(t *testing.T) {
 		{"what is only logged", func(p *past) {
 			inbox(p)
 			p.ran("web.search", `{}`, mcp("x"), nil, func(in, _ *audit.Entry) { in.Shadow, in.Stage, in.Code = true, "flow", "flow.contaminated" })
+		}, nil, "web.search: permit -> deny"},
+		{"what is only logged, and the flow rules had nothing against", func(p *past) {
+			inbox(p)
+			p.ran("web.search", `{}`, mcp("x"), nil, func(in, _ *audit.Entry) {
+				in.Shadow, in.Stage, in.Code, in.Detail = true, "declare", "declaration.missing", json.RawMessage(`{"observed":[{"decision":"deny","stage":"declare","code":"declaration.missing","reason":"x"}]}`)
+			})
 		}, nil, "web.search: permit -> deny *"},
 		{"an operation that nobody can make", func(p *past) { inbox(p) }, map[string]func(*catalogue.Classification){
 			"mail.inbox": func(c *catalogue.Classification) { c.Flow.Sensitivity = "odd" },

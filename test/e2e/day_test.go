@@ -87,6 +87,9 @@ func TestDevelopersDay(t *testing.T) {
 		{"writes of no kind, after strangers' words", dayLabels(false), true, 10, 0, 6, 0},
 		{"writes of a kind", dayLabels(true), false, 12, 0, 0, 0},
 		{"writes of a kind, after strangers' words", dayLabels(true), true, 15, 0, 1, 0},
+		{"nothing said, only observed", "mode: observe\n", true, 16, 0, 0, 0},
+		{"each unlisted tool asked about, only observed", "mode: observe\nunlisted_operations: ask_once\n", true, 16, 0, 0, 0},
+		{"writes of a kind, after strangers' words, only observed", "mode: observe\n" + dayLabels(true), true, 16, 0, 0, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			servers, upstreams := map[string]*mcp.Server{}, ""

@@ -1,0 +1,99 @@
+package judge
+
+import (
+	"slices"
+
+	"sallyport.example/flow"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/policy"
+)
+
+// A gateway that observes (mode: observe) judges each call by all stages. What a stage says that it lifts is recorded instead of enforced, and
+// the later stages judge on. All else holds as ever.
+
+// lift records a verdict that the stage lifts and permits in its place, if the gateway observes.
+func (found *Finding) lift(f *Facts, s *stage, v fault.Verdict) fault.Verdict {
+	if v.Decision == fault.Permit || s.lifts == nil || !s.lifts(f, found, &v) || !f.Rules.Observe {
+		return v
+	}
+	found.Lifted = append(slices.Clip(found.Lifted), v)
+	found.Silence = false // nobody is asked, so silence has nothing to permit
+	return fault.Permitted()
+}
+
+// WouldBe is the verdict that a gateway which enforces would have given in place of what was lifted: the first deny ends its judgement, and
+// otherwise the first question is asked. Nil if nothing was lifted.
+func (found *Finding) WouldBe() *fault.Verdict {
+	for i := range found.Lifted {
+		if found.Lifted[i].Decision != fault.Ask {
+			return &found.Lifted[i]
+		}
+	}
+	if len(found.Lifted) > 0 {
+		return &found.Lifted[0]
+	}
+	return nil
+}
+
+// withLifted adds what was lifted to a question that holds, so that whoever answers it knows.
+func (found *Finding) withLifted(v fault.Verdict) fault.Verdict {
+	if v.Decision != fault.Ask {
+		return v
+	}
+	for _, lifted := range found.Lifted {
+		v.Because = append(slices.Clip(v.Because), fault.Because{Code: lifted.Code, Detail: lifted.Stage + ": " + lifted.Reason})
+	}
+	return v
+}
+
+// LiftFlow does so with a verdict of the flow rules about what goes out while a call of the operation runs, in a session that holds the labels.
+func (found *Finding) LiftFlow(r *Rules, op *Operation, held []flow.Held, v fault.Verdict) fault.Verdict {
+	if v.Decision == fault.Permit || !Lifts(r, op, held) {
+		return v
+	}
+	if !slices.ContainsFunc(found.Lifted, func(old fault.Verdict) bool { return old.Code == v.Code && old.Reason == v.Reason }) {
+		found.Lifted = append(found.Lifted, v)
+	}
+	return fault.Permitted()
+}
+
+// codes lifts the verdicts that have one of the codes.
+func codes(lifted ...fault.Code) func(*Facts, *Finding, *fault.Verdict) bool {
+	return func(_ *Facts, _ *Finding, v *fault.Verdict) bool { return slices.Contains(lifted, v.Code) }
+}
+
+// liftsRisk lifts questions up to HIGH.
+func liftsRisk(_ *Facts, found *Finding, v *fault.Verdict) bool {
+	return v.Decision == fault.Ask && found.Rated && found.Rating.Risk.Rank() <= policy.High.Rank()
+}
+
+// liftsFlow lifts what the flow rules say, but not where a secret could leave.
+func liftsFlow(f *Facts, _ *Finding, v *fault.Verdict) bool {
+	return slices.Contains(flowCodes, v.Code) && Lifts(f.Rules, &f.Operation, f.Session.Labels)
+}
+
+var flowCodes = []fault.Code{fault.FlowContaminated, fault.FlowUntrusted, fault.ApprovalRequired}
+
+// liftedLabels are the labels because of which the flow rules refuse nothing where the gateway observes. All others hold: secret, and each label
+// that the operator has added, which may stand for more than these.
+var liftedLabels = []flow.Label{flow.Internal, "pii", flow.Untrusted, flow.Unasked}
+
+// Lifts reports whether the gateway observes, and a verdict of the flow rules on the operation is only recorded in a session that holds the labels:
+// none of them is one that holds against the operation, or that the configuration no longer has.
+func Lifts(r *Rules, op *Operation, held []flow.Held) bool {
+	return r.Observe && !slices.ContainsFunc(held, func(h flow.Held) bool {
+		return len(op.Flow.BlockedBy) > 0 && !slices.Contains(liftedLabels, h.Label) && (slices.Contains(op.Flow.BlockedBy, h.Label) || !r.KnownLabel(h.Label))
+	})
+}
+
+// Enforced is the operation with the labels that block it in truth, for advice about the order of calls.
+func Enforced(r *Rules, op flow.Operation) flow.Operation {
+	if r.Observe {
+		op.BlockedBy = slices.DeleteFunc(slices.Clone(op.BlockedBy), func(l flow.Label) bool { return slices.Contains(liftedLabels, l) })
+	}
+	return op
+}
+
+func stageNamed(name string) *stage {
+	return &stages[slices.IndexFunc(stages, func(s stage) bool { return s.name == name })]
+}
