@@ -136,14 +136,7 @@ func (c *Console) overviewOf(r *http.Request, p identity.Principal) overviewPage
 		}
 	}
 	if d.Operator || d.Auditor {
-		if c.o.Changes != nil {
-			all := c.o.Changes()
-			d.Changes = all[:min(len(all), shownChanges)]
-		}
-		if c.o.Configuration != nil {
-			loaded := c.o.Configuration()
-			d.Loaded = &loaded
-		}
+		c.configuration(&d)
 	}
 	if d.Auditor {
 		c.recordOf(ctx, &d, missing)
@@ -164,6 +157,18 @@ func (c *Console) recordOf(ctx context.Context, d *overviewPage, missing func(wh
 	missing("the drills", err)
 	d.Votes, err = c.o.Gateway.Desk().VoteCounts(ctx)
 	missing("the figures on answers", err)
+}
+
+// configuration adds what is in force since when, and what changed lately.
+func (c *Console) configuration(d *overviewPage) {
+	if c.o.Changes != nil {
+		all := c.o.Changes()
+		d.Changes = all[:min(len(all), shownChanges)]
+	}
+	if c.o.Configuration != nil {
+		loaded := c.o.Configuration()
+		d.Loaded = &loaded
+	}
 }
 
 // unready says why no calls are taken; "" where they are.

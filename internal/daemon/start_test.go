@@ -175,7 +175,19 @@ func TestTellConfiguration(t *testing.T) {
 		tell.everything(t.Context())
 		tell.change(t.Context(), changes.Change{Topic: changes.Kill})
 	}
-	if len(o.keys) != 2 || o.title("change:7") != "The declaration of the agent bot changed" || o.title("change:6") != "The configuration changed" || !strings.Contains(o.bodies["change:7"], "mode") {
+	reloaded := newTeller(t, d, o)
+	reloaded.changes = func() []console.Change {
+		return []console.Change{{Index: 9, At: noon, Text: "changed since the configuration was loaded last: mode"}}
+	}
+	reloaded.change(t.Context(), changes.Change{Topic: changes.Agent, ID: "bot"})
+	if len(o.keys) != 2 {
+		t.Errorf("a change of one agent's standing: %v", o.keys)
+	}
+	reloaded.change(t.Context(), changes.Change{Topic: changes.Agent})
+	if len(o.keys) != 3 || o.title("change:9") != "The configuration changed" {
+		t.Errorf("after a reload: %v", o.keys)
+	}
+	if o.title("change:7") != "The declaration of the agent bot changed" || o.title("change:6") != "The configuration changed" || !strings.Contains(o.bodies["change:7"], "mode") {
 		t.Errorf("%v %v", o.keys, o.bodies)
 	}
 }

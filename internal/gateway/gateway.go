@@ -85,10 +85,7 @@ type Gateway struct {
 	clock recordClock
 	log   *slog.Logger
 
-	settings      atomic.Pointer[settings] // never changed in place
-	swapping      sync.RWMutex             // held while settings and the catalogue's snapshot are replaced, and while a pair of them is taken
-	reconfiguring sync.Mutex               // held during Reconfigure
-
+	inForce
 	catalogue *catalogue.Catalogue
 	standing  *standing.Standing
 	desk      *desk.Desk

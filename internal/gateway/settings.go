@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
+	"sync/atomic"
 
 	"sallyport.example/flow"
 	"sallyport.example/internal/agent"
@@ -75,6 +77,13 @@ func (s *Settings) catalogue() catalogue.Settings {
 type settings struct {
 	Settings
 	rules *judge.Rules
+}
+
+// inForce are the settings that calls are judged by.
+type inForce struct {
+	settings      atomic.Pointer[settings] // never changed in place
+	swapping      sync.RWMutex             // held while settings and the catalogue's snapshot are replaced, and while a pair of them is taken
+	reconfiguring sync.Mutex               // held during Reconfigure
 }
 
 // newSettings checks them and derives what the stages read.
