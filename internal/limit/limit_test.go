@@ -58,6 +58,40 @@ func TestWindowNeverExceeds(t *testing.T) {
 	})
 }
 
+// Another limit counts what was admitted before, the newest first, wherever the ring stands.
+func TestWindowLimit(t *testing.T) {
+	t0 := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	at := func(s int) time.Time { return t0.Add(time.Duration(s) * time.Second) }
+	w := NewWindow(3, time.Minute)
+	for _, s := range []int{0, 10, 20, 61} { // the last takes the place of the first
+		if _, ok := w.Take(at(s)); !ok {
+			t.Fatalf("refused at %d", s)
+		}
+	}
+	w.Limit(4)
+	if _, ok := w.Take(at(62)); !ok {
+		t.Error("a fourth is refused")
+	}
+	if wait, ok := w.Take(at(63)); ok || wait != 7*time.Second { // until the one at 10 is a minute old
+		t.Errorf("a fifth: %t, %s", ok, wait)
+	}
+	w.Limit(2)
+	if wait, ok := w.Room(at(63)); ok || wait != 58*time.Second { // until the one at 61 is
+		t.Errorf("of two: %t, %s", ok, wait)
+	}
+	w.Limit(0)
+	if _, ok := w.Take(at(63)); !ok {
+		t.Error("without a limit one is refused")
+	}
+	w.Limit(1)
+	if _, ok := w.Take(at(64)); !ok {
+		t.Error("what was not counted counts")
+	}
+	if _, ok := w.Take(at(65)); ok {
+		t.Error("a second of one is admitted")
+	}
+}
+
 func BenchmarkWindow(b *testing.B) {
 	w := NewWindow(600, time.Minute)
 	now := time.Now()
