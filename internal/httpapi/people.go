@@ -101,7 +101,25 @@ type DigestBody struct {
 	Reason string `json:"reason" required:"false" maxLength:"2000"`
 }
 
+// openingRoutes are about sessions that begin.
+func (a *API) openingRoutes(s *side) {
+	handle(s, route{method: http.MethodPost, path: "/v1/sessions", roles: operator, status: http.StatusCreated, summary: "Open a session for an agent"},
+		func(ctx context.Context, p identity.Principal, in *struct{ Body OpenBody }) (OpenedSession, error) {
+			return a.open(ctx, p, in.Body)
+		})
+	handle(s, route{method: http.MethodPost, path: "/v1/sessions/next", roles: operator, summary: "Let an agent's next conversation be a fresh session of its own, once"},
+		func(ctx context.Context, p identity.Principal, in *struct{ Body NextBody }) (gateway.NextSession, error) {
+			return a.g.OrderNext(ctx, in.Body.Agent, p.String())
+		})
+	handle(s, route{method: http.MethodPost, path: "/v1/sessions/{id}/hook-key", roles: operator, summary: "Make a key with which a client's prompt hook adds the person's words to this session"},
+		func(ctx context.Context, p identity.Principal, in *PathID) (HookKey, error) {
+			key, err := a.g.HookKey(ctx, in.ID, p.String())
+			return HookKey{SessionID: in.ID, Key: key}, err
+		})
+}
+
 func (a *API) sessionRoutes(s *side) {
+	a.openingRoutes(s)
 	const at = "/v1/sessions/{id}"
 	handle(s, route{method: http.MethodGet, path: "/v1/sessions", roles: readers, summary: "Sessions, newest first"},
 		func(ctx context.Context, _ identity.Principal, in *struct {
@@ -120,14 +138,6 @@ func (a *API) sessionRoutes(s *side) {
 			}
 			return page, err
 		})
-	handle(s, route{method: http.MethodPost, path: "/v1/sessions", roles: operator, status: http.StatusCreated, summary: "Open a session for an agent"},
-		func(ctx context.Context, p identity.Principal, in *struct{ Body OpenBody }) (OpenedSession, error) {
-			return a.open(ctx, p, in.Body)
-		})
-	handle(s, route{method: http.MethodPost, path: "/v1/sessions/next", roles: operator, summary: "Let an agent's next conversation be a fresh session of its own, once"},
-		func(ctx context.Context, p identity.Principal, in *struct{ Body NextBody }) (gateway.NextSession, error) {
-			return a.g.OrderNext(ctx, in.Body.Agent, p.String())
-		})
 	handle(s, route{method: http.MethodGet, path: at, roles: readers, summary: "A session with its plan and labels"},
 		func(ctx context.Context, _ identity.Principal, in *PathID) (gateway.Status, error) {
 			return status(a.g.SessionByID(ctx, in.ID))
@@ -145,11 +155,6 @@ func (a *API) sessionRoutes(s *side) {
 			Body WordsBody
 		}) (gateway.Words, error) {
 			return a.g.AddWords(ctx, p, in.ID, in.Body.Text)
-		})
-	handle(s, route{method: http.MethodPost, path: at + "/hook-key", roles: operator, summary: "Make a key with which a client's prompt hook adds the person's words to this session"},
-		func(ctx context.Context, p identity.Principal, in *PathID) (HookKey, error) {
-			key, err := a.g.HookKey(ctx, in.ID, p.String())
-			return HookKey{SessionID: in.ID, Key: key}, err
 		})
 	handle(s, route{method: http.MethodPost, path: at + "/release", roles: operator, summary: "Take labels off a session"},
 		func(ctx context.Context, p identity.Principal, in *struct {
