@@ -51,6 +51,7 @@ func ask() {
 		panic(err)
 	}
 	r.Header.Set("Content-Type", map[bool]string{true: "application/x-www-form-urlencoded", false: "application/json"}[form])
+	r.Header.Set("Accept", "application/json, text/event-stream")
 	if form {
 		r.Header.Set("Origin", "http://"+r.Host)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"strings"
+	"sync"
 	"testing"
 
 	"sallyport.example/internal/audit"
@@ -227,5 +228,46 @@ func TestTheAgentDoesNotSeeTheOrder(t *testing.T) {
 	}
 	if n, err := w.g.Ordered(t.Context(), "worker"); err != nil || n == nil || n.By != "person:alice" {
 		t.Errorf("%+v, %v", n, err)
+	}
+}
+
+// Of conversations that begin at once, one opens the fresh session, and all are in it; calls of before end with the old one.
+func TestConversationsBeginAtOnce(t *testing.T) {
+	w := newWorld(t)
+	old := w.begins("worker")
+	w.mustPermit(w.as(old, "search_email"))
+	w.ordersNext("worker")
+	began := make([]identity.Principal, 8)
+	var all sync.WaitGroup
+	for i := range began {
+		all.Go(func() {
+			p, err := w.g.BeginConversation(t.Context(), as("worker"), false)
+			if err != nil && !fault.Is(err, fault.Conflict) { // a call of another one that runs already
+				t.Error(err)
+			}
+			if began[i] = p; err == nil {
+				if a := w.as(p, "think"); a.Verdict.Decision != fault.Permit {
+					t.Errorf("%+v", a.Verdict)
+				}
+			}
+			if a := w.as(old, "web_search"); a.Verdict.Decision == fault.Permit {
+				t.Error("the old conversation is in the fresh session")
+			}
+		})
+	}
+	all.Wait()
+	for _, p := range began {
+		if p.Conversation != 0 && p.Conversation != 2 {
+			t.Errorf("%+v", p)
+		}
+	}
+	opened := 0
+	for _, e := range w.entries() {
+		if e.Action == "session.open" {
+			opened++
+		}
+	}
+	if s := w.session("worker"); opened != 2 || s.Piece != 1 || len(s.Labels) != 0 {
+		t.Errorf("%d sessions were opened, and the newest is %+v", opened, s)
 	}
 }
