@@ -7,20 +7,20 @@ import (
 
 // Trial says what of a gateway there is to try.
 type Trial struct {
-	Mode           string       `json:"mode"`
-	Labels         []string     `json:"labels"`           // the confidentiality labels
-	CallsPerMinute int          `json:"calls_per_minute"` // of one session; 0: no limit
-	Databases      []string     `json:"databases"`        // ids
-	Programs       []string     `json:"programs"`         // that comm.exec may run
-	Domains        []string     `json:"allowed_domains"`  // of comm.fetch; none: any public one
-	Workspace      string       `json:"workspace"`        // the folder that has one for each session
-	Agents         []TrialAgent `json:"agents"`           // by id
+	Mode      string       `json:"mode"`
+	Labels    []string     `json:"labels"`          // the confidentiality labels
+	Databases []string     `json:"databases"`       // ids
+	Programs  []string     `json:"programs"`        // that comm.exec may run
+	Domains   []string     `json:"allowed_domains"` // of comm.fetch; none: any public one
+	Workspace string       `json:"workspace"`       // the folder that has one for each session
+	Agents    []TrialAgent `json:"agents"`          // by id
 }
 
 // TrialAgent is an agent with the one that stands for it in a trial.
 type TrialAgent struct {
-	AgentID string `json:"agent_id"`
-	TrialID string `json:"trial_id"`
+	AgentID        string `json:"agent_id"`
+	TrialID        string `json:"trial_id"`
+	CallsPerMinute int    `json:"calls_per_minute"` // of one session; 0: no limit
 }
 
 type trialBody struct {

@@ -32,7 +32,7 @@ func (d *Daemon) trials() (*trial.Trials, error) {
 	here := func() trial.Here {
 		cfg := d.config()
 		h := trial.Here{
-			Mode: cfg.Mode, Labels: slices.Clone(cfg.Flow.Labels), CallsPerMinute: cfg.Limits.CallsPerMinute, Programs: cfg.Comm.Exec.Allow, Domains: cfg.Comm.AllowedDomains, Workspace: folder,
+			Mode: cfg.Mode, Labels: slices.Clone(cfg.Flow.Labels), Programs: cfg.Comm.Exec.Allow, Domains: cfg.Comm.AllowedDomains, Workspace: folder,
 		}
 		for id := range cfg.Comm.Databases {
 			h.Databases = append(h.Databases, id)

@@ -54,6 +54,9 @@ func (s *settings) plansWait(d *agent.Declaration) bool {
 	return d.PlanApproval == agent.PlansByPerson || s.tierOf(d).PlansWait
 }
 
+// CallsPerMinute is how many calls a session of the agent may make in any minute; 0: as many as it likes.
+func (g *Gateway) CallsPerMinute(agent string) int { return g.tierOfAgent(agent).CallsPerMinute }
+
 // tierOfAgent is the tier of an agent by its id; of one that is no longer declared the restricted one.
 func (g *Gateway) tierOfAgent(id string) Tier {
 	set := g.settings.Load()

@@ -151,10 +151,10 @@ const atOnce = 8
 
 // rate makes more calls in a minute than a session may. Where there is a label, they are such as the flow rules refuse, so that the log counts them.
 func (p *prober) rate(ctx context.Context) Row {
-	n := p.here.CallsPerMinute
+	n := p.agent.CallsPerMinute
 	switch {
 	case n == 0:
-		return unused("limits.calls_per_minute is 0")
+		return unused("neither limits.calls_per_minute nor the agent's trust tier sets a limit")
 	case n > p.o.MaxCalls:
 		return Row{State: Untried, Detail: fmt.Sprintf("%d calls a minute are too many to try; the most is %d", n, p.o.MaxCalls)}
 	}

@@ -29,20 +29,20 @@ const maxSessions = 500
 
 // Here says what of the gateway a trial needs to know. All of it is the operator's configuration.
 type Here struct {
-	Mode           string   `json:"mode"`
-	Labels         []string `json:"labels"`                  // the confidentiality labels
-	CallsPerMinute int      `json:"calls_per_minute"`        // of one session; 0: no limit
-	Databases      []string `json:"databases"`               // ids
-	Programs       []string `json:"programs"`                // that comm.exec may run
-	Domains        []string `json:"allowed_domains"`         // of comm.fetch; none: any public one
-	Workspace      string   `json:"workspace"`               // the folder that has one for each session
-	Agents         []Agent  `json:"agents" maxItems:"10000"` // by id
+	Mode      string   `json:"mode"`
+	Labels    []string `json:"labels"`                  // the confidentiality labels
+	Databases []string `json:"databases"`               // ids
+	Programs  []string `json:"programs"`                // that comm.exec may run
+	Domains   []string `json:"allowed_domains"`         // of comm.fetch; none: any public one
+	Workspace string   `json:"workspace"`               // the folder that has one for each session
+	Agents    []Agent  `json:"agents" maxItems:"10000"` // by id
 }
 
 // Agent is an agent with its trial agent.
 type Agent struct {
-	ID    string `json:"agent_id"`
-	Trial string `json:"trial_id"`
+	ID             string `json:"agent_id"`
+	Trial          string `json:"trial_id"`
+	CallsPerMinute int    `json:"calls_per_minute"` // of one session; 0: no limit
 }
 
 // Options are the options of New. Every field is needed.
@@ -90,7 +90,7 @@ func (t *Trials) Begin(ctx context.Context, by string) (Here, error) {
 	agents := t.o.Agents()
 	for _, d := range agents.All() {
 		if _, ok := agents.Get(agent.Trial(d.AgentID)); ok {
-			here.Agents = append(here.Agents, Agent{d.AgentID, agent.Trial(d.AgentID)})
+			here.Agents = append(here.Agents, Agent{d.AgentID, agent.Trial(d.AgentID), t.o.Gateway.CallsPerMinute(d.AgentID)})
 		}
 	}
 	return here, nil
