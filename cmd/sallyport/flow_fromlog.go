@@ -73,7 +73,7 @@ func (c *cli) confirmLabels(ctx context.Context, f *fromLog, text []byte, cfg *d
 	if c.output != "table" {
 		return c.print(list, nil)
 	}
-	s := &labelSheet{out: c.out, width: c.columns()}
+	s := &labelSheet{out: c.out, width: c.columns(), count: list.Count}
 	s.summary(list, f.config)
 	var taken []propose.Option
 	switch {
@@ -113,7 +113,7 @@ func (c *cli) confirmLabels(ctx context.Context, f *fromLog, text []byte, cfg *d
 	if err := clients.Replace(f.config, text, next); err != nil {
 		return unusable(err)
 	}
-	fmt.Fprintf(c.err, "Written to %s: %s. Restart the gateway to use it; sallyport lint --data %s says what it allows.\n",
+	fmt.Fprintf(c.err, "Written to %s: %s. To put it in force: sallyport reload. sallyport lint --data %s says what it allows.\n",
 		printable(f.config), sentence.Count(len(a.Operations)+len(a.Catalogue), "label"), printable(c.data))
 	return nil
 }
@@ -122,6 +122,7 @@ func (c *cli) confirmLabels(ctx context.Context, f *fromLog, text []byte, cfg *d
 type labelSheet struct {
 	out   io.Writer
 	width int
+	count func(ctx context.Context, taken ...propose.Option) (replay.Counted, error) // what would be asked with these answers
 }
 
 func (s *labelSheet) text(indent, text string) {
@@ -140,8 +141,7 @@ func (s *labelSheet) hang(indent, text string) {
 }
 
 func (s *labelSheet) summary(l *propose.List, config string) {
-	s.text("", fmt.Sprintf("Recorded work since %s: %s in %s. Under %s as it is now, enforced: %s.", show(l.Since), sentence.Count(l.Now.Calls, "call"),
-		sentence.Count(l.Sessions, "session"), config, figuresOf(l.Now)))
+	s.text("", fmt.Sprintf("Recorded work since %s: %s. Under %s as it is now, enforced: %s.", show(l.Since), l.Work(), config, propose.Figures(l.Now)))
 	for _, note := range l.Notes {
 		s.text("", "note: "+note)
 	}
@@ -151,10 +151,6 @@ func (s *labelSheet) summary(l *propose.List, config string) {
 	if len(l.Choices) == 0 {
 		s.text("", "There is nothing to propose: every tool that was called has a label, or none was called.")
 	}
-}
-
-func figuresOf(n replay.Counted) string {
-	return sentence.Count(n.Questions, "question") + ", " + sentence.Count(n.Refused, "call") + " refused"
 }
 
 // choice shows one question. without are the figures as long as it is not answered; its options have theirs.
@@ -169,7 +165,7 @@ func (s *labelSheet) choice(l *propose.List, i int, without replay.Counted) {
 		names = append(names, fmt.Sprintf("and %d more", more))
 	}
 	fmt.Fprintln(s.out)
-	s.text("", fmt.Sprintf("%d of %d  %s: %s (%s, %d in clean sessions)", i+1, len(l.Choices), choice.Server, strings.Join(names, ", "), sentence.Count(choice.Calls, "call"), choice.Clean))
+	s.text("", fmt.Sprintf("%d of %d  %s: %s (%s)", i+1, len(l.Choices), choice.Server, strings.Join(names, ", "), choice.Work()))
 	s.text("  ", display.Terminal(choice.Why, maxShownReason))
 	for _, o := range choice.Options {
 		fmt.Fprintf(s.out, "  %s  ", o.Key)
@@ -177,9 +173,9 @@ func (s *labelSheet) choice(l *propose.List, i int, without replay.Counted) {
 		if len(o.Frees) > 0 {
 			s.text("     ", "without a confirmation: "+display.Terminal(strings.Join(o.Frees, ", "), maxShownReason))
 		}
-		s.text("     ", "with this: "+figuresOf(o.With))
+		s.text("     ", "with this: "+propose.Figures(o.With))
 	}
-	s.text("  ", "n  No. without: "+figuresOf(without))
+	s.text("  ", "n  No. without: "+propose.Figures(without))
 }
 
 // ask asks about each choice, and at last about all that was taken. The figures are those with what was taken before.
@@ -191,7 +187,7 @@ func (s *labelSheet) ask(ctx context.Context, l *propose.List, config string, li
 		for j := range choice.Options {
 			o := &choice.Options[j]
 			if keys = append(keys, o.Key); len(taken) > 0 {
-				if o.With, err = l.Count(ctx, append(slices.Clone(taken), *o)...); err != nil {
+				if o.With, err = s.count(ctx, append(slices.Clone(taken), *o)...); err != nil {
 					return nil, err
 				}
 			}
@@ -212,7 +208,7 @@ func (s *labelSheet) ask(ctx context.Context, l *propose.List, config string, li
 		return nil, nil
 	}
 	fmt.Fprintln(s.out)
-	s.text("", fmt.Sprintf("With all that you took: %s; without: %s. It adds to %s:", figuresOf(without), figuresOf(l.Now), config))
+	s.text("", fmt.Sprintf("With all that you took: %s; without: %s. It adds to %s:", propose.Figures(without), propose.Figures(l.Now), config))
 	s.entries([]propose.Option{{Operations: propose.Additions(taken...).Operations, Catalogue: propose.Additions(taken...).Catalogue}})
 	answer, err := s.key(ctx, "Write it? y, n: ", lines, []string{"y", "n", "q"}, func() {})
 	if err != nil || answer != "y" {

@@ -12,9 +12,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"sallyport.example/internal/audit"
+	"sallyport.example/internal/console"
 	"sallyport.example/internal/daemon"
 	"sallyport.example/internal/demo"
 	"sallyport.example/lab/lint"
+	"sallyport.example/lab/propose"
 )
 
 func (c *cli) serve() *cobra.Command {
@@ -46,7 +49,10 @@ sallyport serve --config /etc/sallyport/sallyport.yaml --data /var/lib/sallyport
 			log.Warn("configuration", "problem", w.String())
 		}
 		tuneRuntime()
-		d, err := daemon.New(ctx, cfg, daemon.Options{Data: c.data, Version: buildVersion(), Log: log})
+		d, err := daemon.New(ctx, cfg, daemon.Options{Data: c.data, Version: buildVersion(), Log: log,
+			Labels: func(config string, record func(ctx context.Context, e audit.Entry) error) console.LabelDesk {
+				return propose.NewDesk(config, c.data, record)
+			}})
 		if err != nil {
 			return unusable(err)
 		}

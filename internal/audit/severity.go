@@ -68,6 +68,7 @@ var byAction = map[string]struct {
 	"audit.archive":       {"", Warning},
 	"config.change":       {ConfigurationChanged, Warning},
 	"config.reload":       {ConfigurationChanged, Info},
+	"labels.add":          {ConfigurationChanged, Warning},
 	"agent.change":        {ConfigurationChanged, Warning},
 	"session.phase":       {PhaseMoved, Info},
 	"session.release":     {LabelsChanged, Warning},

@@ -89,7 +89,7 @@ type Store interface {
 	Ready(ctx context.Context) error
 }
 
-// Options are the options of New. Every field but OIDC, Public, Deliveries, Anchor, Changes, Configuration and Reload is needed.
+// Options are the options of New. Every field but OIDC, Public, Deliveries, Anchor, Changes, Configuration, Reload and Labels is needed.
 type Options struct {
 	Version string
 	Log     *slog.Logger
@@ -120,6 +120,7 @@ type Options struct {
 	Person func(id string) (identity.Principal, error)
 	// Outside refuses a request by a program of a governed session; nil: nobody looks. It is asked once a credential is good.
 	Outside func(r *http.Request) error
+	Labels  LabelDesk // proposes labels from recorded work; nil: nothing can be added to
 	// Closing ends the streams of events once it is closed.
 	Closing <-chan struct{}
 }
@@ -201,6 +202,8 @@ func routes() []route {
 		{"GET", "/tools", Readers, (*Console).tools},
 		{"GET", "/tools/unread", Readers, page((*Console).showUnread)},
 		{"POST", "/tools/unread/accept", operator, (*Console).acceptUnread},
+		{"GET", "/tools/labels", operator, page((*Console).showLabels)},
+		{"POST", "/tools/labels", operator, (*Console).takeLabels},
 		{"GET", "/tools/stored", Readers, page((*Console).showStored)},
 		{"POST", "/tools/stored/{id}/release", operator, (*Console).releaseStored},
 		{"GET", "/tools/{operation}", Readers, page((*Console).showTool)},

@@ -104,8 +104,9 @@ type toolsPage struct {
 	Picture   template.HTML
 	Within    int64 // how many entries were searched for calls
 	Missing   string
-	Unread    int // definitions that no person has accepted
-	Stored    int // places of servers whose data carries labels
+	Unread    int  // definitions that no person has accepted
+	Stored    int  // places of servers whose data carries labels
+	Proposes  bool // the person may look at what recorded work proposes
 }
 
 // standings is the closed list. Those that need attention come first.
@@ -124,6 +125,7 @@ func (c *Console) tools(w http.ResponseWriter, r *http.Request, p identity.Princ
 		d.Missing = problemOf(err).Text
 	}
 	d.All, d.Within, d.Unread = len(all), within, len(c.unreadTools())
+	d.Proposes = c.o.Labels != nil && p.Has(identity.Operator)
 	d.Stored = len(c.o.Gateway.Stored().List())
 	d.Coverage = coverageOf(all, used)
 	if len(d.Coverage) > 0 {

@@ -54,15 +54,16 @@ func TestLabelsAreAddedToTheText(t *testing.T) {
 		}
 	}
 	for name, text := range map[string]string{
-		"not YAML":            "operations: [",
-		"a link":              "x: &x {}\n" + servers,
-		"an alias":            "comm: {databases: &d {}}\noperations: *d\n" + servers,
-		"null, written out":   servers + "operations: ~\n",
-		"a server that isn't": "upstreams:\n  crm: {url: \"http://127.0.0.1:9/mcp\"}\n",
-		"two of one server":   "upstreams:\n  crm: &a {command: [npx, -y, \"@modelcontextprotocol/server-memory@2026.8.31\"]}\n  mem: *a\n",
-		"shared by two":       "upstreams:\n  mem: &a {command: [npx, -y, \"@modelcontextprotocol/server-memory@2026.8.31\"]}\n  crm: *a\n",
-		"two documents":       servers + "---\nmode: enforce\n",
-		"its end":             servers + "...\n",
+		"not YAML":              "operations: [",
+		"a link":                "x: &x {}\n" + servers,
+		"an alias":              "comm: {databases: &d {}}\noperations: *d\n" + servers,
+		"null, written out":     servers + "operations: ~\n",
+		"a server that isn't":   "upstreams:\n  crm: {url: \"http://127.0.0.1:9/mcp\"}\n",
+		"two of one server":     "upstreams:\n  crm: &a {command: [npx, -y, \"@modelcontextprotocol/server-memory@2026.8.31\"]}\n  mem: *a\n",
+		"shared by two":         "upstreams:\n  mem: &a {command: [npx, -y, \"@modelcontextprotocol/server-memory@2026.8.31\"]}\n  crm: *a\n",
+		"a block shared by two": "upstreams:\n  mem: &a\n    command: [npx, -y, \"@modelcontextprotocol/server-memory@2026.8.31\"]\n  crm: *a\n",
+		"two documents":         servers + "---\nmode: enforce\n",
+		"its end":               servers + "...\n",
 	} {
 		if got, err := Added("c.yaml", []byte(text), t.TempDir(), add); err == nil {
 			t.Errorf("%s: taken\n%s", name, got)

@@ -65,6 +65,8 @@ type Options struct {
 	Data    string // data directory, created if it is not there
 	Version string
 	Log     *slog.Logger
+	// Labels makes what proposes labels for a configuration file on the console, and puts on record what is taken; nil: nothing does.
+	Labels func(config string, record func(ctx context.Context, e audit.Entry) error) console.LabelDesk
 }
 
 // Daemon is a running gateway.
@@ -317,7 +319,7 @@ func (d *Daemon) buildFaces() error {
 	d.api = httpapi.New(d.gate, d.store, httpapi.Options{
 		Trials: d.trial, Log: d.o.Log, Version: d.o.Version, Agents: d.gate.Agents, People: func() map[string][]identity.Role { return d.config().persons() }, Upstreams: d.servers,
 		Source: func(ctx context.Context) (audit.Source, error) { return d.store.Source(ctx) },
-		Public: d.consoleURL(), OIDC: signIn, Changes: d.changes, Configuration: d.Configuration, Reload: d.Reload, Anchor: func(ctx context.Context) anchor.Status { return d.anchored.watch.Status(ctx) },
+		Public: d.consoleURL(), Labels: d.labelDesk(), OIDC: signIn, Changes: d.changes, Configuration: d.Configuration, Reload: d.Reload, Anchor: func(ctx context.Context) anchor.Status { return d.anchored.watch.Status(ctx) },
 		Deliveries: func(ctx context.Context) ([]console.Deliveries, error) { return d.teller.deliveries(ctx) },
 	})
 	// Paths are compared as they came: a mux would clean and redirect them, and what was judged would not be what is served.
@@ -354,6 +356,14 @@ func (d *Daemon) oidc() (*console.OIDC, error) {
 	}, console.OIDCOptions{Clock: time.Now, Log: d.o.Log, Person: func(issuer, subject, email string, verified bool) (string, bool) {
 		return d.config().personOf(issuer, subject, email, verified)
 	}})
+}
+
+// labelDesk is nil where no file was read, to which labels could be added.
+func (d *Daemon) labelDesk() console.LabelDesk {
+	if d.o.Labels == nil || d.config().file == "" {
+		return nil
+	}
+	return d.o.Labels(d.config().file, func(ctx context.Context, e audit.Entry) error { return d.store.Record(ctx, e) })
 }
 
 // personOf finds the one person who has an identity: a verified address, or issuer|subject. An identity of two people is refused.

@@ -63,7 +63,7 @@ type Store interface {
 	Ready(ctx context.Context) error
 }
 
-// Options are the options of New. Every field but Log, Deliveries, Clock, Public, Changes, OIDC and Trials is needed.
+// Options are the options of New. Every field but Log, Deliveries, Clock, Public, Changes, OIDC, Labels and Trials is needed.
 type Options struct {
 	Log     *slog.Logger // nil: no log
 	Version string
@@ -87,6 +87,7 @@ type Options struct {
 	OIDC          *console.OIDC // nil: people sign in with tokens and links alone
 	// Trials are those of sallyport doctor --live; nil: there are none.
 	Trials *trial.Trials
+	Labels console.LabelDesk // nil: there is no configuration file that labels could be added to
 }
 
 // API holds both sides. Make it with New.
@@ -127,7 +128,7 @@ func New(g *gateway.Gateway, s Store, o Options) *API {
 		a.clock = time.Now
 	}
 	a.console = console.New(console.Options{
-		Version: o.Version, Log: a.log, Clock: a.clock, Gateway: g, Refused: g.Refused, Changes: o.Changes, Configuration: o.Configuration, Reload: o.Reload, Store: s, Agents: o.Agents, Upstreams: o.Upstreams, Deliveries: o.Deliveries, Anchor: o.Anchor, Source: o.Source, Public: o.Public, Closing: a.closing,
+		Version: o.Version, Log: a.log, Clock: a.clock, Gateway: g, Refused: g.Refused, Changes: o.Changes, Configuration: o.Configuration, Reload: o.Reload, Store: s, Agents: o.Agents, Upstreams: o.Upstreams, Deliveries: o.Deliveries, Anchor: o.Anchor, Source: o.Source, Public: o.Public, Closing: a.closing, Labels: o.Labels,
 		Authenticate: func(secret string) (identity.Principal, error) { return a.person(a.g.Standing().Authenticate(secret)) },
 		OIDC:         o.OIDC, Person: a.configured, Outside: outside,
 	})

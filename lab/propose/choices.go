@@ -130,7 +130,7 @@ func ofCatalogue(server, tool string, u daemon.UpstreamConfig, pin catalogue.Pin
 	choice := Choice{
 		Server: server, Operations: []string{pin.Operation}, Basis: Catalogue, Sure: match.Fetched || u.URL != "",
 		Why:     "The catalogue of labels knows it: " + match.Server + ". Unasked: " + match.Unasked,
-		Options: []Option{{Key: "y", Means: "labels: catalogue", Catalogue: []string{server}}},
+		Options: []Option{{Key: "y", Means: "It gets the labels of the catalogue.", Catalogue: []string{server}}},
 	}
 	if !choice.Sure {
 		choice.Why += " Its command names a folder, and only who put the package there knows whether it is the one that the catalogue is for."

@@ -8,6 +8,7 @@ package propose
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	"sallyport.example/internal/audit"
+	"sallyport.example/internal/call"
 	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/daemon"
 	"sallyport.example/internal/policy"
@@ -24,13 +26,20 @@ import (
 )
 
 // Bounds of what is looked at: the newest entries since the time asked for, and the newest sessions among them.
-const (
-	maxScanned  = 200_000
-	maxSessions = 300
-	maxEntries  = 20_000 // of one session
-	maxKept     = 64 << 20
-	maxChoices  = 40
+type bounds struct {
+	scanned  int64
+	sessions int
+	entries  int   // of one session
+	kept     int64 // bytes of bodies in memory
+}
+
+// alone are the bounds of a program of its own, beside those of one that other work depends on.
+var (
+	alone  = bounds{200_000, 300, 20_000, 64 << 20}
+	beside = bounds{20_000, 40, 2_000, 4 << 20}
 )
+
+const maxChoices = 40
 
 // Basis is what speaks for a choice.
 type Basis string
@@ -78,6 +87,7 @@ type Option struct {
 	Catalogue  []string                          `json:"catalogue,omitempty"`  // servers that get labels: catalogue
 	Frees      []string                          `json:"frees,omitempty"`      // tool(argument, …): arguments that need no confirmation
 	With       replay.Counted                    `json:"with"`                 // with this option alone
+	Digest     string                            `json:"digest"`               // of what it adds, and of the definitions that it is for
 }
 
 // Left is a tool that was called and for which nothing is proposed.
@@ -86,8 +96,27 @@ type Left struct {
 	Why       string `json:"why"`
 }
 
+// Work is how much the list looked at.
+func (l *List) Work() string {
+	return sentence.Count(l.Now.Calls, "call") + " in " + sentence.Count(l.Sessions, "session")
+}
+
+// Work is how much of it was of these tools.
+func (c *Choice) Work() string {
+	return fmt.Sprintf("%s, %d in clean sessions", sentence.Count(c.Calls, "call"), c.Clean)
+}
+
+// Figures are counts in words.
+func Figures(n replay.Counted) string {
+	return sentence.Count(n.Questions, "question") + ", " + sentence.Count(n.Refused, "call") + " refused"
+}
+
 // From makes the list from what a data directory has on record since a time. A gateway may run on the directory.
 func From(ctx context.Context, log *store.Reader, c *daemon.Config, since time.Time) (*List, error) {
+	return from(ctx, log, c, since, alone)
+}
+
+func from(ctx context.Context, log *store.Reader, c *daemon.Config, since time.Time, most bounds) (*List, error) {
 	l := &List{Since: since.UTC(), Choices: []Choice{}, Left: []Left{}, Notes: []string{}, config: c, hashes: map[string]string{}}
 	var err error
 	if l.risk, err = c.RiskRules(); err != nil {
@@ -101,13 +130,13 @@ func From(ctx context.Context, log *store.Reader, c *daemon.Config, since time.T
 	for _, p := range pins {
 		known[p.Operation], l.hashes[p.Operation] = p, p.Hash
 	}
-	ids, err := l.scan(ctx, log)
+	ids, err := l.scan(ctx, log, most)
 	if err != nil {
 		return nil, err
 	}
-	uses, keeps := map[string]*use{}, int64(maxKept)
+	uses, keeps := map[string]*use{}, most.kept
 	for _, id := range ids {
-		t, err := replay.Load(ctx, log, id, maxEntries, &keeps)
+		t, err := replay.Load(ctx, log, id, most.entries, &keeps)
 		if err != nil {
 			return nil, err
 		}
@@ -116,7 +145,7 @@ func From(ctx context.Context, log *store.Reader, c *daemon.Config, since time.T
 			l.Notes = append(l.Notes, "the beginning of "+id+" was archived, so its calls count as those of a session that holds labels")
 		}
 		if t.Cut() {
-			l.Notes = append(l.Notes, fmt.Sprintf("only the first %d entries of %s were looked at", maxEntries, id))
+			l.Notes = append(l.Notes, fmt.Sprintf("only the first %d entries of %s were looked at", most.entries, id))
 		}
 		observe(uses, entries, whole, since)
 		l.tapes = append(l.tapes, t)
@@ -131,13 +160,13 @@ func From(ctx context.Context, log *store.Reader, c *daemon.Config, since time.T
 }
 
 // scan finds the newest sessions with calls of servers' tools, the oldest first.
-func (l *List) scan(ctx context.Context, log *store.Reader) ([]string, error) {
+func (l *List) scan(ctx context.Context, log *store.Reader, most bounds) ([]string, error) {
 	size, err := log.Size(ctx)
 	if err != nil {
 		return nil, err
 	}
 	var ids []string // by their newest call
-	for next := max(log.Oldest(), size-maxScanned); next >= 0 && next < size; {
+	for next := max(log.Oldest(), size-most.scanned); next >= 0 && next < size; {
 		page, last, err := log.Entries(ctx, audit.Filter{From: l.Since, Min: next, Limit: 1000})
 		if err != nil {
 			return nil, err
@@ -159,10 +188,10 @@ func (l *List) scan(ctx context.Context, log *store.Reader) ([]string, error) {
 	if gone := log.Archived(audit.Filter{From: l.Since}); gone != nil {
 		l.Notes = append(l.Notes, fmt.Sprintf("entries before %d were archived and not looked at", gone.Before))
 	}
-	if size > maxScanned {
-		l.Notes = append(l.Notes, fmt.Sprintf("at most the newest %d entries were looked at", maxScanned))
+	if size > most.scanned {
+		l.Notes = append(l.Notes, fmt.Sprintf("at most the newest %d entries were looked at", most.scanned))
 	}
-	if more := len(ids) - maxSessions; more > 0 {
+	if more := len(ids) - most.sessions; more > 0 {
 		ids = ids[more:]
 		l.Notes = append(l.Notes, sentence.Count(more, "older session")+" were not looked at")
 	}
@@ -185,6 +214,7 @@ func (l *List) count(ctx context.Context) error {
 		l.baseline = append(l.baseline, n)
 		l.Now = l.Now.Add(n)
 	}
+	refuses := false
 	for i := range l.Choices {
 		for j := range l.Choices[i].Options {
 			o := &l.Choices[i].Options[j]
@@ -192,9 +222,26 @@ func (l *List) count(ctx context.Context) error {
 			if o.With, err = l.Count(ctx, *o); err != nil {
 				return err
 			}
+			if o.Digest, err = l.digest(&l.Choices[i], o); err != nil {
+				return err
+			}
+			refuses = refuses || o.With.Refused > l.Now.Refused
 		}
 	}
+	if refuses {
+		l.Notes = append(l.Notes, "where an answer has more calls refused: once a session has read private data, tools without a label are refused; answer the other questions, too")
+	}
 	return nil
+}
+
+// digest is of what an option adds, and of the definitions that it was proposed for.
+func (l *List) digest(c *Choice, o *Option) (string, error) {
+	definitions := map[string]string{}
+	for _, operation := range c.Operations {
+		definitions[operation] = l.hashes[operation]
+	}
+	b, err := json.Marshal([]any{o.Operations, o.Catalogue, definitions})
+	return call.HashBytes(b), err
 }
 
 // Count judges the recorded calls anew, with these options taken.

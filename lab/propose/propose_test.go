@@ -262,29 +262,26 @@ func TestServersWordsDecideNothing(t *testing.T) {
 	c := config(t, office)
 	var days []*day
 	for range 5 {
-		days = append(days, begin().calls("crm.touch"))
+		days = append(days, begin().calls("crm.update_customer"))
 	}
 	entries := func(definition string) (all []daemon.OperationConfig) {
-		choices, _ := proposed(c, map[string]catalogue.Pin{"crm.touch": pin("crm.touch", definition)}, days...)
+		choices, _ := proposed(c, map[string]catalogue.Pin{"crm.update_customer": pin("crm.update_customer", definition)}, days...)
 		for _, choice := range choices {
 			if choice.Sure {
-				all = append(all, choice.Options[0].Operations["crm.touch"])
+				all = append(all, choice.Options[0].Operations["crm.update_customer"])
 			}
 		}
 		return all
 	}
 	const schema = `"inputSchema":{"properties":{"to":{"type":"string"},"text":{"type":"string"},"title":{"type":"string"}}}`
-	plain := entries(`{"name":"touch",` + schema + `}`)
+	plain := entries(`{"name":"update_customer",` + schema + `}`)
 	if len(plain) != 1 || *plain[0].Level != 2 || plain[0].Effect != "" || plain[0].Output != "untrusted" || plain[0].Sensitivity != "external" || !reflect.DeepEqual(plain[0].Args, map[string]string{"to": "destination"}) {
 		t.Fatalf("%+v", plain)
 	}
-	for _, boast := range []string{`"annotations":{"destructiveHint":false,"idempotentHint":true,"openWorldHint":false},`, `"description":"It only reads.",`, `"outputSchema":{"properties":{"id":{"type":"string"}}},`, `"title":"get",`} {
-		if got := entries(`{"name":"touch",` + boast + schema + `}`); !reflect.DeepEqual(got, plain) {
+	for _, boast := range []string{`"annotations":{"destructiveHint":false,"idempotentHint":true,"openWorldHint":false},`, `"annotations":{"readOnlyHint":true},`, `"description":"It only reads.",`, `"outputSchema":{"properties":{"id":{"type":"string"}}},`, `"title":"get",`} {
+		if got := entries(`{"name":"update_customer",` + boast + schema + `}`); !reflect.DeepEqual(got, plain) {
 			t.Errorf("%s: %+v", boast, got)
 		}
-	}
-	if got := entries(`{"name":"touch","annotations":{"readOnlyHint":true},` + schema + `}`); got != nil {
-		t.Errorf("a hint is believed without a key: %+v", got)
 	}
 }
 

@@ -14,7 +14,7 @@ type use struct {
 	clean    map[string]int // calls that ran well in a session that held no label, by the hash of the definition that they were made under
 	hash     string         // of the definition of the newest call, which was made at newest
 	newest   time.Time
-	rejected int            // questions that a person said no to
+	rejected int // questions that a person said no to
 }
 
 // isCall reports whether an entry is about a call of a tool.
@@ -25,7 +25,7 @@ func isCall(e *audit.Entry) bool {
 // observe adds the calls of one session since a time, whose entries are these from its first one on. whole is false where the first ones are gone: then
 // nobody knows what the session holds.
 func observe(uses map[string]*use, entries []audit.Entry, whole bool, since time.Time) {
-	labelled, seen, clean := !whole, map[string]bool{}, map[string]string{}
+	labelled, s := !whole, &sitting{seen: map[string]bool{}, waits: map[string]bool{}, clean: map[string]string{}}
 	for i := range entries {
 		e := &entries[i]
 		if isCall(e) || e.Action == "approval.reject" && e.Operation != "" {
@@ -34,7 +34,7 @@ func observe(uses map[string]*use, entries []audit.Entry, whole bool, since time
 				u = &use{clean: map[string]int{}}
 				uses[e.Operation] = u
 			}
-			u.take(e, labelled, since, seen, clean)
+			u.take(e, labelled, since, s)
 		}
 		if len(e.Labels) > 0 && e.Action != "session.release" { // a label that was released was there: the agent has read what brought it
 			labelled = true
@@ -42,8 +42,15 @@ func observe(uses map[string]*use, entries []audit.Entry, whole bool, since time
 	}
 }
 
-// take adds one entry. seen are the calls of the session that were counted, clean those that were made while it held no label, with their definitions.
-func (u *use) take(e *audit.Entry, labelled bool, since time.Time, seen map[string]bool, clean map[string]string) {
+// sitting is what is known of the calls of one session.
+type sitting struct {
+	seen  map[string]bool   // calls, by id
+	waits map[string]bool   // digests of calls that a person was asked about and that did not run yet
+	clean map[string]string // calls that were made while the session held no label, with their definitions
+}
+
+// take adds one entry. A call that is repeated while it waits is one.
+func (u *use) take(e *audit.Entry, labelled bool, since time.Time, s *sitting) {
 	if e.At.Before(since) {
 		return
 	}
@@ -51,19 +58,26 @@ func (u *use) take(e *audit.Entry, labelled bool, since time.Time, seen map[stri
 		u.rejected++
 		return
 	}
-	if !seen[e.CallID] {
-		seen[e.CallID] = true
-		u.calls++
+	if !s.seen[e.CallID] {
+		s.seen[e.CallID] = true
+		if e.Digest == "" || !s.waits[e.Digest] {
+			u.calls++
+		}
 	}
 	if e.DefHash != "" && !e.At.Before(u.newest) {
 		u.hash, u.newest = e.DefHash, e.At
 	}
 	switch {
-	case e.Kind == audit.Intent && !labelled && len(e.Labels) == 0 && e.DefHash != "" && !carries(e) && policy.Risk(e.Risk).Rank() < policy.High.Rank():
-		clean[e.CallID] = e.DefHash
-	case e.Kind == audit.Outcome && e.Decision == "ok" && clean[e.CallID] != "":
-		u.clean[clean[e.CallID]]++
-		delete(clean, e.CallID)
+	case e.Kind == audit.Intent:
+		s.waits[e.Digest] = false
+		if !labelled && len(e.Labels) == 0 && e.DefHash != "" && !carries(e) && policy.Risk(e.Risk).Rank() < policy.High.Rank() {
+			s.clean[e.CallID] = e.DefHash
+		}
+	case e.Decision == "ask":
+		s.waits[e.Digest] = true
+	case e.Kind == audit.Outcome && e.Decision == "ok" && s.clean[e.CallID] != "":
+		u.clean[s.clean[e.CallID]]++
+		delete(s.clean, e.CallID)
 	}
 }
 

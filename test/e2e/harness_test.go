@@ -34,10 +34,12 @@ import (
 
 	"sallyport.example/client"
 	"sallyport.example/internal/audit"
+	"sallyport.example/internal/console"
 	"sallyport.example/internal/daemon"
 	"sallyport.example/internal/gateway/gatewaytest"
 	"sallyport.example/internal/sandbox"
 	"sallyport.example/internal/store"
+	"sallyport.example/lab/propose"
 )
 
 const (
@@ -215,7 +217,10 @@ func startAt(t testing.TB, p place) *world {
 	}
 	log := &tail{}
 	ctx, cancel := context.WithCancel(context.Background())
-	d, err := daemon.New(ctx, cfg, daemon.Options{Data: p.data, Version: "test", Log: slog.New(slog.NewTextHandler(log, nil))})
+	d, err := daemon.New(ctx, cfg, daemon.Options{Data: p.data, Version: "test", Log: slog.New(slog.NewTextHandler(log, nil)),
+		Labels: func(config string, record func(ctx context.Context, e audit.Entry) error) console.LabelDesk {
+			return propose.NewDesk(config, p.data, record)
+		}})
 	if err != nil {
 		cancel()
 		t.Fatal(err)

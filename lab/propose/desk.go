@@ -1,0 +1,147 @@
+package propose
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"sallyport.example/internal/audit"
+	"sallyport.example/internal/clients"
+	"sallyport.example/internal/console"
+	"sallyport.example/internal/daemon"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/store"
+)
+
+const (
+	deskDays = 7 * 24 * time.Hour
+	deskKeep = time.Minute      // how long a list is good for: it costs seconds
+	deskMost = 30 * time.Second // for making one
+	// added is the action of the entry that says which labels a person took.
+	added = "labels.add"
+)
+
+// Desk proposes labels on the console of a running gateway, within tighter bounds than From. It looks at the configuration file as it is, which can say more
+// than the gateway has read. Safe for concurrent use; lists are made one at a time.
+type Desk struct {
+	config, data string
+	record       func(ctx context.Context, e audit.Entry) error
+	now          func() time.Time
+
+	mu      sync.Mutex
+	made    time.Time
+	text    []byte // of the configuration that the list is for
+	list    console.LabelList
+	answers map[string]Option // by digest
+}
+
+// NewDesk returns a Desk for a configuration file and a data directory. Record puts on record what a person takes, before the file changes.
+func NewDesk(config, data string, record func(ctx context.Context, e audit.Entry) error) *Desk {
+	return &Desk{config: config, data: data, record: record, now: time.Now}
+}
+
+// Proposed is the list.
+func (d *Desk) Proposed(ctx context.Context) (console.LabelList, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	err := d.look(ctx)
+	return d.list, err
+}
+
+// look makes the list anew if it is old, or for another configuration. d.mu is held.
+func (d *Desk) look(ctx context.Context) error {
+	text, err := os.ReadFile(d.config)
+	if err != nil {
+		return fault.Wrap(err, fault.ConfigurationInvalid, "The configuration file can't be read.").Try("See what became of it where the gateway runs.")
+	}
+	if !d.made.IsZero() && d.now().Sub(d.made) < deskKeep && bytes.Equal(text, d.text) {
+		return nil
+	}
+	d.made = time.Time{}
+	cfg, err := daemon.ParseConfig(d.config, text, filepath.Dir(d.config))
+	if err != nil {
+		return fault.Wrap(err, fault.ConfigurationInvalid, "The configuration file can't be used as it is now.").Try("See what sallyport lint says of it.")
+	}
+	ctx, cancel := context.WithTimeout(ctx, deskMost)
+	defer cancel()
+	log, err := store.OpenReadOnly(d.data)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	l, err := from(ctx, log, cfg, d.now().Add(-deskDays), beside)
+	if err != nil {
+		return err
+	}
+	d.list, d.answers = shown(l)
+	d.text, d.made = text, d.now()
+	return nil
+}
+
+// shown is a list as the console shows it, with its answers by their digests.
+func shown(l *List) (console.LabelList, map[string]Option) {
+	list := console.LabelList{Since: l.Since, Work: l.Work(), Without: Figures(l.Now), Notes: l.Notes}
+	answers := map[string]Option{}
+	for _, c := range l.Choices {
+		choice := console.LabelChoice{Server: c.Server, Work: c.Work(), Why: c.Why}
+		for _, operation := range c.Operations {
+			_, tool, _ := strings.Cut(operation, ".")
+			choice.Tools = append(choice.Tools, tool)
+		}
+		for _, o := range c.Options {
+			a := Additions(o)
+			answer := console.LabelAnswer{Digest: o.Digest, Means: o.Means, Frees: o.Frees, Entries: a.Entries(), With: Figures(o.With)}
+			for _, server := range a.Catalogue {
+				answer.Entries = append(answer.Entries, "upstreams."+server+".labels: catalogue")
+			}
+			choice.Answers, answers[o.Digest] = append(choice.Answers, answer), o
+		}
+		list.Choices = append(list.Choices, choice)
+	}
+	for _, left := range l.Left {
+		list.Left = append(list.Left, console.LeftTool(left))
+	}
+	return list, answers
+}
+
+// Take adds an answer to the configuration file.
+func (d *Desk) Take(ctx context.Context, digest, by string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.look(ctx); err != nil {
+		return err
+	}
+	o, ok := d.answers[digest]
+	if !ok {
+		return fault.New(fault.Conflict, "This is not proposed any more.").Try("Look at the list as it is now.")
+	}
+	a := Additions(o)
+	a.Note = "from recorded work, " + d.now().UTC().Format(time.DateOnly) + ", by " + by
+	next, err := daemon.Added(d.config, d.text, filepath.Dir(d.config), a)
+	if err != nil {
+		return fault.Wrap(err, fault.Conflict, "The configuration file has a form that this can't be added to.").Try("Paste the entries that are shown.")
+	}
+	detail, err := json.Marshal(map[string]any{"operations": a.Operations, "catalogue": a.Catalogue})
+	if err != nil {
+		return err
+	}
+	e := audit.Entry{Kind: audit.Change, Action: added, Actor: by, Door: "console", Decision: "ok", Reason: "labels from recorded work go into the configuration file", Detail: detail}
+	if err := d.record(ctx, e); err != nil {
+		return err
+	}
+	if err := clients.Replace(d.config, d.text, next); err != nil {
+		e.Decision, e.Reason = "error", "the configuration file was not changed"
+		failed := fault.Wrap(err, fault.Conflict, "The configuration file was not changed.").Try("Look at the list as it is now, or add the entries that are shown yourself.")
+		if err := d.record(ctx, e); err != nil {
+			return err
+		}
+		return failed
+	}
+	d.made = time.Time{}
+	return nil
+}
