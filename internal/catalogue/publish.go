@@ -193,10 +193,9 @@ func exposedTool(op *Operation, definition []byte) (json.RawMessage, error) {
 		delete(members, "outputSchema")
 	}
 	delete(members, "_meta")
-	if hints := op.annotations(members); hints != nil {
+	hints := op.annotations(members)
+	if delete(members, "annotations"); hints != nil {
 		members["annotations"] = hints
-	} else {
-		delete(members, "annotations")
 	}
 	if op.Class.NeedsReasons && op.Command == nil {
 		if err := takeReasons(members); err != nil {
@@ -234,14 +233,14 @@ func (op *Operation) annotations(members map[string]any) map[string]any {
 	// A call of a read that takes code may be a write by its arguments.
 	reads := op.Flow.Effect == flow.Read && len(op.Class.Reading(op.Server, op.Tool).Unruled(slices.Collect(maps.Keys(properties)))) == 0
 	outside := op.Flow.Sensitivity == flow.External || op.Flow.Sensitivity == flow.Both || op.Profile.EgressURL
-	if c := op.Command; c != nil { // its definition is short: what MCP takes for granted is left out
+	if c := op.Command; c != nil { // its definition is short: of the hints there is the one that clients ask their user by
 		switch {
-		case reads && c.Writes == nil:
-			return map[string]any{"readOnlyHint": true}
-		case !reads && op.Class.Level == 1:
+		case reads:
+			return map[string]any{"readOnlyHint": c.Writes == nil}
+		case op.Class.Level == 1:
 			return map[string]any{"destructiveHint": false}
 		}
-		return nil
+		return nil // what MCP takes for granted of a tool
 	}
 	hints := map[string]any{
 		"readOnlyHint": reads, "destructiveHint": !reads && op.Class.Level != 1,
