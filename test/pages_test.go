@@ -123,19 +123,21 @@ func follow(t *testing.T, bin, page string) {
 
 // identityProvider describes itself as a provider does. Nobody signs in at it.
 func identityProvider(t *testing.T) (issuer string) {
-	var described string
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := httptest.NewUnstartedServer(nil)
+	issuer = "http://" + server.Listener.Addr().String()
+	described := strings.ReplaceAll(`{"issuer":"ISSUER","authorization_endpoint":"ISSUER/authorize","token_endpoint":"ISSUER/token","jwks_uri":"ISSUER/keys",
+		"response_types_supported":["code"],"subject_types_supported":["public"],"id_token_signing_alg_values_supported":["RS256"],"code_challenge_methods_supported":["S256"]}`, "ISSUER", issuer)
+	server.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/.well-known/openid-configuration" {
 			http.NotFound(w, r)
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")
 		fmt.Fprint(w, described)
-	}))
+	})
+	server.Start()
 	t.Cleanup(server.Close)
-	described = strings.ReplaceAll(`{"issuer":"ISSUER","authorization_endpoint":"ISSUER/authorize","token_endpoint":"ISSUER/token","jwks_uri":"ISSUER/keys",
-		"response_types_supported":["code"],"subject_types_supported":["public"],"id_token_signing_alg_values_supported":["RS256"],"code_challenge_methods_supported":["S256"]}`, "ISSUER", server.URL)
-	return server.URL
+	return issuer
 }
 
 // needs skips where this machine lacks what the steps use.

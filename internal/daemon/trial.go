@@ -8,6 +8,8 @@ import (
 	"sallyport.example/flow"
 	"sallyport.example/internal/agent"
 	"sallyport.example/internal/catalogue"
+	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/judge"
 	"sallyport.example/internal/session"
 	"sallyport.example/internal/trial"
 )
@@ -34,6 +36,7 @@ func (d *Daemon) trials() (*trial.Trials, error) {
 		h := trial.Here{
 			Mode: cfg.Mode, Labels: slices.Clone(cfg.Flow.Labels), Programs: cfg.Comm.Exec.Allow, Domains: cfg.Comm.AllowedDomains, Workspace: folder,
 		}
+		h.Enforced = enforcedLabels(cfg, h.Labels)
 		for id := range cfg.Comm.Databases {
 			h.Databases = append(h.Databases, id)
 		}
@@ -47,4 +50,12 @@ func (d *Daemon) trials() (*trial.Trials, error) {
 			return page.Sessions, err
 		},
 	}), nil
+}
+
+// enforcedLabels are those of the confidentiality labels that block in the configuration's mode.
+func enforcedLabels[L ~string](cfg *Config, labels []L) []L {
+	if gateway.Mode(cfg.Mode) == gateway.Observe {
+		return judge.EnforcedLabels(labels)
+	}
+	return slices.Clone(labels)
 }

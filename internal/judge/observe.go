@@ -86,6 +86,11 @@ func Lifts(r *Rules, op *Operation, held []flow.Held) bool {
 	})
 }
 
+// EnforcedLabels are those of the labels that block while the gateway observes.
+func EnforcedLabels[L ~string](all []L) []L {
+	return slices.DeleteFunc(slices.Clone(all), func(name L) bool { return slices.Contains(liftedLabels, flow.Label(name)) })
+}
+
 // Enforced is the operation with the labels that block it in truth, for advice about the order of calls.
 func Enforced(r *Rules, op flow.Operation) flow.Operation {
 	if r.Observe {

@@ -6,11 +6,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 
 	"sallyport.example/client"
+	"sallyport.example/guard"
 	"sallyport.example/internal/sentence"
 	"sallyport.example/internal/trial"
 )
@@ -29,7 +31,7 @@ func (p *prober) permission(ctx context.Context) Row {
 }
 
 func (p *prober) phase(ctx context.Context) Row {
-	if row, yes := p.recorded("observe"); yes {
+	if row, yes := p.recorded(); yes {
 		return row
 	}
 	s, err := p.open(ctx, p.agent.TrialID, "planning")
@@ -41,7 +43,7 @@ func (p *prober) phase(ctx context.Context) Row {
 }
 
 func (p *prober) declaration(ctx context.Context) Row {
-	if row, yes := p.recorded("observe"); yes {
+	if row, yes := p.recorded(); yes {
 		return row
 	}
 	s, err := p.working(ctx)
@@ -54,7 +56,7 @@ func (p *prober) declaration(ctx context.Context) Row {
 
 // untrusted reads a stranger's text, and sends something to the address that it names.
 func (p *prober) untrusted(ctx context.Context) Row {
-	if row, yes := p.recorded("shadow", "observe"); yes {
+	if row, yes := p.recorded(); yes {
 		return row
 	}
 	s, err := p.working(ctx)
@@ -88,12 +90,10 @@ func (p *prober) fence(ctx context.Context) Row {
 	for _, block := range result.Content {
 		all.WriteString(block.Text + "\n")
 	}
-	_, rest, begins := strings.Cut(all.String(), "<<<BEGIN_UNTRUSTED_EXTERNAL_CONTENT ")
-	nonce, rest, _ := strings.Cut(rest, ">>>")
-	inside, _, ends := strings.Cut(rest, "<<<END_UNTRUSTED_EXTERNAL_CONTENT "+nonce+">>>")
+	fenced := guard.FindWrapped(all.String())
 	forged, _, _ := strings.Cut(trial.Hostile, "\n")
 	switch {
-	case !begins || !ends || nonce == "" || !strings.Contains(inside, trial.Stranger):
+	case len(fenced) != 1 || !strings.Contains(fenced[0].ForModel(), trial.Stranger):
 		return Row{State: Failed, Detail: "untrusted text reached the agent without a fence", Remedy: "report it as a security problem"}
 	case strings.Contains(all.String(), forged):
 		return Row{State: Failed, Detail: "untrusted text could imitate the end of its fence", Remedy: "report it as a security problem"}
@@ -103,14 +103,14 @@ func (p *prober) fence(ctx context.Context) Row {
 
 // secrets holds each confidentiality label, and calls a tool that sends.
 func (p *prober) secrets(ctx context.Context) Row {
-	if row, yes := p.recorded("shadow"); yes {
-		return row
-	}
 	if len(p.here.Labels) == 0 {
 		return unused("flow.labels names no confidentiality label")
 	}
+	if len(p.here.Enforced) == 0 {
+		return unused("mode observe only records what the labels block")
+	}
 	var rows []Row
-	for _, label := range p.here.Labels {
+	for _, label := range p.here.Enforced {
 		s, err := p.working(ctx, label)
 		if err != nil {
 			return untried(err)
@@ -127,7 +127,7 @@ func (p *prober) secrets(ctx context.Context) Row {
 	}
 	a, err := s.call(ctx, "doctor_send", send)
 	rows = append(rows, refusedBy("flow", "a text sent to an address that nobody named, after a secret was read", a, err, "flow.contaminated", "approval.required"))
-	return together("nothing could be sent unasked to an address that nobody named, with "+strings.Join(p.here.Labels, ", ")+", nor after a secret was read", rows...)
+	return together("nothing could be sent unasked to an address that nobody named, with "+strings.Join(p.here.Enforced, ", ")+", nor after a secret was read", rows...)
 }
 
 // budget takes all the time that a trial's session has.
@@ -193,9 +193,6 @@ func (p *prober) rate(ctx context.Context) Row {
 
 // ownVote answers a question of risk CRITICAL as the person who opened the session.
 func (p *prober) ownVote(ctx context.Context) Row {
-	if row, yes := p.recorded("shadow"); yes {
-		return row
-	}
 	if _, err := p.o.People.Approve(ctx, "appr_doctor", "none", reason); answerIs(err, "role.missing") {
 		return Row{State: Untried, Detail: "the person who runs this may answer nothing", Remedy: "run it as a person with the role approver"}
 	}
@@ -289,9 +286,6 @@ func (p *prober) changed(ctx context.Context) Row {
 
 // operations asks, for each agent, about each operation of the configuration that a label blocks, in a session that holds all labels. Nothing is called.
 func (p *prober) operations(ctx context.Context) (rows []Row) {
-	if row, yes := p.recorded("shadow"); yes {
-		return []Row{row}
-	}
 	if len(p.here.Labels) == 0 {
 		return []Row{unused("flow.labels names no confidentiality label")}
 	}
@@ -325,7 +319,8 @@ func (p *prober) operationsOf(ctx context.Context, agent client.TrialAgent, defi
 	refusals := 0
 	for _, tool := range m.Tools {
 		d, offered := definitions[tool.Operation]
-		if !offered || d.Server == "comm" || d.Server == "doctor" || len(d.BlockedBy) == 0 {
+		blocks := slices.ContainsFunc(d.BlockedBy, func(label string) bool { return slices.Contains(p.here.Enforced, label) })
+		if !offered || d.Server == "comm" || d.Server == "doctor" || !blocks {
 			continue
 		}
 		v, err := s.Check(ctx, client.Own, tool.Name, sample(d.Definition))

@@ -252,12 +252,12 @@ func unused(format string, args ...any) Row {
 	return Row{State: Unused, Detail: "not in use here: " + fmt.Sprintf(format, args...)}
 }
 
-// recorded is the row of a control that the gateway only records in some modes; ok is false where it holds.
-func (p *prober) recorded(in ...string) (Row, bool) {
-	if !slices.Contains(in, p.here.Mode) {
+// recorded is the row of a control that only records in mode observe; ok is false in other modes.
+func (p *prober) recorded() (Row, bool) {
+	if p.here.Mode != "observe" {
 		return Row{}, false
 	}
-	return unused("mode %s only records what this control would refuse", p.here.Mode), true
+	return unused("mode observe only records what this control would refuse"), true
 }
 
 func quoted(s string) string {

@@ -31,6 +31,7 @@ const maxSessions = 500
 type Here struct {
 	Mode      string   `json:"mode"`
 	Labels    []string `json:"labels"`                  // the confidentiality labels
+	Enforced  []string `json:"enforced_labels"`         // those of them that block in this mode
 	Databases []string `json:"databases"`               // ids
 	Programs  []string `json:"programs"`                // that comm.exec may run
 	Domains   []string `json:"allowed_domains"`         // of comm.fetch; none: any public one
