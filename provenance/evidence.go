@@ -455,10 +455,10 @@ func (o *observer) record(out *seenRecord, rec record, free bool) {
 
 // value keeps a value, and its parts if it is a text of several.
 func (o *observer) value(out *seenRecord, f field, c class, many bool) {
-	keep := func(text string, id, many bool) {
+	keep := func(text string, fm form, id, many bool) {
 		c := c
 		code := !id && !many && !f.key && o.p.IDKind != "" && (c == classTrusted || c == classSystem) && f.name != "" && !strings.Contains(f.name, ".") && !strings.ContainsFunc(text, unicode.IsSpace)
-		if fm, ok := formOf(text); ok && !id {
+		if !id {
 			if other, _ := fm.regrouped(); o.arguments[fm] || o.arguments[other] {
 				c, code = classFree, code && isIDOrNumber(f.name, o.p.IDKind)
 			}
@@ -471,7 +471,7 @@ func (o *observer) value(out *seenRecord, f field, c class, many bool) {
 	}
 	whole, ok := formOf(f.text)
 	if ok && (c != classFree || !o.large || whole.kind != text || f.listedIn(o.p.Names)) {
-		keep(strings.TrimSpace(f.text), idField(f.name, o.p.IDKind), many)
+		keep(strings.TrimSpace(f.text), whole, idField(f.name, o.p.IDKind), many)
 	}
 	if ok && whole.kind != text {
 		return
@@ -488,16 +488,16 @@ func (o *observer) value(out *seenRecord, f field, c class, many bool) {
 			if !more() {
 				break
 			}
-			if _, ok := formOf(part); ok && part != strings.TrimSpace(f.text) {
-				keep(part, false, many || !alone)
+			if fm, ok := formOf(part); ok && part != strings.TrimSpace(f.text) {
+				keep(part, fm, false, many || !alone)
 			}
 		}
 	case classFree:
-		for token := range tokens(f.text) {
+		for token, fm := range tokens(f.text) {
 			if !more() {
 				break
 			}
-			keep(token, false, true)
+			keep(token, fm, false, true)
 		}
 	}
 }

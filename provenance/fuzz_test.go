@@ -84,6 +84,44 @@ func FuzzFormOf(f *testing.F) {
 	})
 }
 
+// eachFormOf is formOf as it reads: each form is tried, whatever the value has in it.
+func eachFormOf(s string) (form, bool) {
+	s = strings.TrimSpace(s)
+	if s == "" || len(s) > maxValue || !printable(s) {
+		return form{}, false
+	}
+	if m, ok := mailOf(s); ok {
+		return form{mail, m}, true
+	}
+	if n, ok := numberOf(s); ok {
+		return form{number, n}, true
+	}
+	if isFileName(s) {
+		return form{text, fold(s)}, true
+	}
+	if l, ok := linkOf(s); ok {
+		return form{link, l}, true
+	}
+	if a, ok := accountOf(s); ok {
+		return form{account, a}, true
+	}
+	return form{text, fold(s)}, true
+}
+
+// FuzzMarks: one look at the bytes of a value rules out no form that it has.
+func FuzzMarks(f *testing.F) {
+	for _, s := range []string{"Ann Lee <ann@books.example>", "http://localhost/x", "http://[::1]", "ftp://a", "a:b", "localhost:80", "README.md", "DE89 3704 0044 0532 0130 00", "+49 30 1234567", "2024-05-15", "a  b", "a\tb", "A b",
+		"\u00e9  x", "b\u0130ll.example", "https://k\u212a.example", "x\u00a0y", "x\u2003 y", "a\u200bb", "1e5", "-1.5", "007", "books.example/a b", "a.b|c.d", "x\x7f", "\u3164", "a\v b", "\xff", "日本.example", "12\u0660345678"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		got, ok := formOf(s)
+		if want, has := eachFormOf(s); got != want || ok != has {
+			t.Errorf("%q is %v (%v), and by each form %v (%v)", s, got, ok, want, has)
+		}
+	})
+}
+
 func FuzzNumberOf(f *testing.F) {
 	for _, s := range []string{"0", "-0", "1e309", "1e99", "1e-99", "1e+9", "00", "007", "+1", "-1.50", "1.", ".1", "1_0", "0x10", "1/2", "1,5", "١", "1e", "--1", strings.Repeat("9", 64), "0e0", "Inf", "NaN", "0b1", "0o7", "1p3"} {
 		f.Add(s)

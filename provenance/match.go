@@ -23,6 +23,8 @@ import (
 const (
 	maxValue  = 512 // bytes of a value that is compared
 	maxDigits = 64  // bytes of a number
+
+	minAccountDigits = 6
 )
 
 // The characters that most values consist of.
@@ -54,26 +56,124 @@ const (
 // formOf is the form of a value. ok is false if it has none.
 func formOf(s string) (f form, ok bool) {
 	s = strings.TrimSpace(s)
-	if s == "" || len(s) > maxValue || !printable(s) {
+	if s == "" || len(s) > maxValue {
 		return form{}, false
 	}
-	if m, ok := mailOf(s); ok {
-		return form{mail, m}, true
+	m := marksOf(s)
+	if m.invisible {
+		return form{}, false
+	}
+	if m.at {
+		if a, ok := mailOf(s); ok {
+			return form{mail, a}, true
+		}
 	}
 	if n, ok := numberOf(s); ok {
 		return form{number, n}, true
 	}
-	if isFileName(s) {
+	if m.dot && isFileName(s) {
 		return form{text, fold(s)}, true
 	}
-	if l, ok := linkOf(s); ok {
-		return form{link, l}, true
+	if (m.dot || m.colon) && !m.noLink { // a host has a point, and what has none has at least a scheme
+		if l, ok := linkOf(s); ok {
+			return form{link, l}, true
+		}
 	}
-	if a, ok := accountOf(s); ok {
-		return form{account, a}, true
+	if m.digits >= minAccountDigits {
+		if a, ok := accountOf(s); ok {
+			return form{account, a}, true
+		}
+	}
+	if m.folded {
+		return form{text, s}, true
 	}
 	return form{text, fold(s)}, true
 }
+
+// marks are what one look at the bytes of a value tells of the forms that it can have.
+type marks struct {
+	at, dot, colon bool
+	digits         int
+	noLink         bool // it has a character that no link has
+	folded         bool // fold changes nothing
+	invisible      bool // it is not printable
+}
+
+func marksOf(s string) marks {
+	m := marks{folded: true}
+	space := false
+	for i := range len(s) {
+		c := s[i]
+		if c >= utf8.RuneSelf {
+			m.noLink = m.noLink || strings.ContainsAny(s, likeASCII)
+			m.invisible = !printable(s)
+			m.folded = false // nobody looked
+			for _, c := range []byte(s[i:]) {
+				m.see(c)
+			}
+			return m
+		}
+		m.see(c)
+		m.folded = m.folded && !(space && c == ' ')
+		space = c == ' '
+	}
+	return m
+}
+
+// see looks at one byte.
+func (m *marks) see(c byte) {
+	switch byteKind[c] {
+	case plainByte:
+	case digitByte:
+		m.digits++
+	case upperByte:
+		m.folded = false
+	case dotByte:
+		m.dot = true
+	case colonByte:
+		m.colon = true
+	case atByte:
+		m.at = true
+	case spaceByte:
+		m.noLink = true
+	case breakByte:
+		m.noLink, m.folded = true, false
+	case linklessByte:
+		m.noLink = true
+	case invisibleByte:
+		m.invisible = true
+	}
+}
+
+// Kinds of bytes, for marksOf.
+const (
+	plainByte = iota
+	digitByte
+	upperByte
+	dotByte
+	colonByte
+	atByte
+	spaceByte
+	breakByte    // white space but for the space
+	linklessByte // another one that no link has
+	invisibleByte
+)
+
+var byteKind = func() (kinds [256]byte) {
+	for c := range kinds[:' '] {
+		kinds[c] = invisibleByte
+	}
+	kinds[0x7f] = invisibleByte
+	for _, of := range []struct {
+		kind byte
+		all  string
+	}{{digitByte, digits}, {upperByte, upper}, {dotByte, "."}, {colonByte, ":"}, {atByte, "@"}, {spaceByte, " "}, {breakByte, "\t\n\r"}, {linklessByte, noLinkMarks}} {
+		for _, c := range []byte(of.all) {
+			kinds[c] = of.kind
+		}
+	}
+	return kinds
+}()
 
 // tokenForm is the form of a word that is an address, a link, a number or an account; ok is false for any other one. Most words are none, and cost little.
 func tokenForm(s string) (f form, ok bool) {
@@ -196,10 +296,16 @@ func numberOf(s string) (string, bool) {
 	return r.RatString(), true
 }
 
+// The characters that no link has, besides likeASCII.
+const (
+	noLinkSpace = " \t\n\r"
+	noLinkMarks = "\\\"<>`{}|^"
+)
+
 // linkOf reads a web address: with a scheme, or a host name with or without a path. An address with a user, an odd port, a backslash or a space is
 // no link.
 func linkOf(s string) (string, bool) {
-	if strings.ContainsAny(s, " \t\n\r\\\"<>`{}|^"+likeASCII) {
+	if strings.ContainsAny(s, noLinkSpace+noLinkMarks) || strings.Contains(s, "\u0130") || strings.Contains(s, "\u212a") {
 		return "", false
 	}
 	scheme, rest, ok := strings.Cut(s, "://")
@@ -254,7 +360,7 @@ func accountOf(s string) (string, bool) {
 			digits++
 		}
 	}
-	if digits < 6 { // what most values are: nothing is allocated for them
+	if digits < minAccountDigits { // what most values are: nothing is allocated for them
 		return "", false
 	}
 	var b strings.Builder
