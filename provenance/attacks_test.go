@@ -16,11 +16,11 @@ func openOp(level int) flow.Operation {
 var openHeld = []flow.Held{{Label: flow.Untrusted, Operation: "web.fetch", CallID: "c0"}}
 
 func see(e *Evidence, p *Profile, words, op, call, args string, payloads ...string) {
-	var raw []json.RawMessage
+	var values []Value
 	for _, s := range payloads {
-		raw = append(raw, json.RawMessage(s))
+		values = append(values, JSONValue([]byte(s)))
 	}
-	e.Add(Observe(p, ParseRequest(words), Result{Operation: op, CallID: call, Arguments: []byte(args), Payloads: raw}))
+	e.Add(Observe(p, ParseRequest(words), Result{Operation: op, CallID: call, Arguments: []byte(args), Values: values}))
 }
 
 // approval of an address makes every record that has it a source, hostile mail too
@@ -167,7 +167,7 @@ func TestNamedDeterministic(t *testing.T) {
 	p := &Profile{Names: []string{"a", "b", "c", "d"}}
 	got := map[string]bool{}
 	for range 200 {
-		s := Observe(p, ParseRequest("Blue Heron and Red Fox and Green Ant, and the Yellow Bee"), Result{Payloads: []json.RawMessage{json.RawMessage(`[{"a":"Blue Heron","b":"Red Fox","c":"Green Ant","d":"Yellow Bee"},{"a":"x"}]`)}})
+		s := Observe(p, ParseRequest("Blue Heron and Red Fox and Green Ant, and the Yellow Bee"), Result{Values: jsonValues(json.RawMessage(`[{"a":"Blue Heron","b":"Red Fox","c":"Green Ant","d":"Yellow Bee"},{"a":"x"}]`))})
 		got[s.Records[0].Named] = true
 	}
 	if len(got) != 1 {
@@ -340,7 +340,7 @@ func TestTrustedNamingIsNotSingling(t *testing.T) {
 // a subject that is shorter than the real one is alone too
 func TestShorterSubject(t *testing.T) {
 	p := &Profile{Names: []string{"subject"}, Delegable: []string{"sender"}}
-	s := Observe(p, ParseRequest("Answer the mail 'Offer for Blue Heron'"), Result{Payloads: []json.RawMessage{json.RawMessage(`[{"subject":"Offer for Blue Heron","sender":"ann@books.example"},{"subject":"Blue Heron","sender":"eve@x.example"},{"subject":"for Blue","sender":"eve@x.example"}]`)}})
+	s := Observe(p, ParseRequest("Answer the mail 'Offer for Blue Heron'"), Result{Values: jsonValues(json.RawMessage(`[{"subject":"Offer for Blue Heron","sender":"ann@books.example"},{"subject":"Blue Heron","sender":"eve@x.example"},{"subject":"for Blue","sender":"eve@x.example"}]`))})
 	if s.Records[1].Named != "" || s.Records[2].Named != "" {
 		t.Errorf("%+v", s.Records)
 	}

@@ -26,10 +26,10 @@ func TestCreatedForAStranger(t *testing.T) {
 		create := &Profile{Level: 1, IDKind: "contact", Output: TrustedOutput, Args: map[string]Role{"name": Name, "email": c.role}}
 		req, e := ParseRequest(c.request), &Evidence{}
 		s := Situation{Held: []flow.Held{{Label: flow.Untrusted}}, Request: req, Evidence: e, Own: []string{"carol@corp.example"}, FreeLevel1: true}
-		e.Add(Observe(list, req, Result{Operation: "book.list", CallID: "c1", Arguments: []byte(`{}`), Payloads: []json.RawMessage{json.RawMessage(`[{"id":"k-1","name":"Vendor","email":"vendor@two.example"},{"id":"k-2","name":"Two","email":"x@two.example"}]`)}}))
+		e.Add(Observe(list, req, Result{Operation: "book.list", CallID: "c1", Arguments: []byte(`{}`), Values: jsonValues(json.RawMessage(`[{"id":"k-1","name":"Vendor","email":"vendor@two.example"},{"id":"k-2","name":"Two","email":"x@two.example"}]`))}))
 		args := encoded(map[string]any{"name": "Anna Falcon", "email": c.address})
 		e.Add(GivenAway(GivenCall{Operation: "book.create", CallID: "c2", Profile: create, Arguments: args, Writes: true, Request: req}))
-		e.Add(Observe(create, req, Result{Operation: "book.create", CallID: "c2", Arguments: args, Writes: true, Payloads: []json.RawMessage{json.RawMessage(`{"id":"k-9"}`)}}))
+		e.Add(Observe(create, req, Result{Operation: "book.create", CallID: "c2", Arguments: args, Writes: true, Values: jsonValues(json.RawMessage(`{"id":"k-9"}`))}))
 		if r := JudgeCall(flow.Operation{ID: "book.send", Sensitivity: flow.External}, send, []byte(`{"contact":"k-9","text":"the figures"}`), s); r.Verdict != c.want {
 			t.Errorf("%s: %s, want %s: %s", name, r.Verdict, c.want, r.Reason)
 		}

@@ -1,20 +1,16 @@
 package provenance
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
-	"errors"
 	"iter"
 	"maps"
 	"slices"
 	"strconv"
 	"strings"
 	"unicode"
-	"unicode/utf8"
 
 	"sallyport.example/flow"
-	"sallyport.example/internal/call"
 )
 
 // Bounds of the evidence of one session. Values beyond them are not kept, so they confirm nothing.
@@ -105,13 +101,13 @@ type approvedValue struct {
 	Text     string `json:"text"`
 }
 
-// Result is the result of a call. Payloads are its JSON values, or its texts as JSON strings where it has no structure.
+// Result is the result of a call.
 type Result struct {
 	Operation string
 	CallID    string
-	Arguments []byte // of the call: a canonical JSON object
-	Payloads  []json.RawMessage
-	Writes    bool // the call may have changed something
+	Arguments []byte  // of the call: a canonical JSON object
+	Values    []Value // its JSON values, or its texts where it has no structure
+	Writes    bool    // the call may have changed something
 }
 
 // Observe takes the values out of a result, by the profile of the operation and the person's request. It never fails: a result that can't be read
@@ -121,17 +117,16 @@ func Observe(p *Profile, request *Request, r Result) Observation {
 	o := observer{p: p, request: request, answers: map[question]bool{}, arguments: map[form]bool{}, seen: Observation{Operation: r.Operation, CallID: r.CallID, IDKind: p.IDKind}}
 	size := 0
 	var values []any
-	for i, payload := range r.Payloads {
-		if size += len(payload); size > maxParsed || i == maxPayloads {
+	for i, v := range r.Values {
+		if size += v.size; size > maxParsed || i == maxPayloads {
 			o.seen.Cut = true
 			break
 		}
-		v, err := decode(payload)
-		if err != nil {
+		if !v.known {
 			o.seen.Cut = true
 			continue
 		}
-		values = append(values, v)
+		values = append(values, v.value)
 	}
 	o.trusted = (p.Output == TrustedOutput || p.Output == TypedOutput && p.Shape != nil) && !o.seen.Cut
 	if o.trusted && p.Shape != nil {
@@ -730,78 +725,4 @@ func matchesShape(p *Profile, v any) bool {
 		return !slices.ContainsFunc(v, func(m member) bool { return !p.Shape.MatchString(m.name) || !matchesShape(p, m.value) })
 	}
 	return true
-}
-
-// object is a JSON object with its members in order.
-type object []member
-
-type member struct {
-	name  string
-	value any
-}
-
-var errJSON = errors.New("not one JSON value with distinct names, of a depth that can be read")
-
-// decode reads exactly one JSON value. It refuses members whose names differ only in case, and more than maxDepth levels.
-func decode(b []byte) (any, error) {
-	if !utf8.Valid(b) || !json.Valid(b) {
-		return nil, errJSON
-	}
-	return decodeValue(bytes.TrimSpace(b), 0)
-}
-
-// decodeValue reads valid JSON.
-func decodeValue(b []byte, depth int) (any, error) {
-	if depth > maxDepth {
-		return nil, errJSON
-	}
-	switch b[0] {
-	case 'n':
-		return nil, nil
-	case 't', 'f':
-		return b[0] == 't', nil
-	case '"':
-		s, _ := call.Text(b)
-		return s, nil
-	case '[':
-		list := []any{}
-		for element := range call.Elements(b) {
-			v, err := decodeValue(element, depth+1)
-			if err != nil {
-				return nil, err
-			}
-			list = append(list, v)
-		}
-		return list, nil
-	case '{':
-		o := object{}
-		names := map[string]bool{}
-		for name, value := range call.Members(b) {
-			if names[strings.ToLower(name)] {
-				return nil, errJSON
-			}
-			names[strings.ToLower(name)] = true
-			v, err := decodeValue(value, depth+1)
-			if err != nil {
-				return nil, err
-			}
-			o = append(o, member{name, v})
-		}
-		return o, nil
-	}
-	return json.Number(b), nil
-}
-
-// TextPayload is the payload of a text block: the JSON object or list that the text consists of, or else the text as a JSON string.
-func TextPayload(s string) json.RawMessage {
-	if t := strings.TrimSpace(s); t != "" && (t[0] == '{' || t[0] == '[') && len(t) <= maxParsed {
-		if _, err := decode([]byte(t)); err == nil {
-			return json.RawMessage(t)
-		}
-	}
-	b, err := json.Marshal(s)
-	if err != nil { // a string always encodes
-		panic(err)
-	}
-	return b
 }

@@ -1,7 +1,6 @@
 package provenance
 
 import (
-	"encoding/json"
 	"fmt"
 	"regexp"
 	"strings"
@@ -234,19 +233,6 @@ func TestWhatTheSessionWroteIsNoEvidence(t *testing.T) {
 	}
 	wants(t, judged(p, "", `{"to":"eve@x.example"}`, append(seen, read("eve@x.example"))...), Ask, "")
 	wants(t, judged(p, "", `{"to":"eve@x.example"}`, append([]Observation{read("eve@x.example")}, seen...)...), Permit, "")
-}
-
-func TestText(t *testing.T) {
-	for s, want := range map[string]string{
-		`{"a":1}`: `{"a":1}`, " [1, 2]\n": `[1, 2]`, `hello`: `"hello"`, `13`: `"13"`, `"x"`: `"\"x\""`, `{"a":1} and more`: `"{\"a\":1} and more"`, `{"a":1,"A":2}`: `"{\"a\":1,\"A\":2}"`, ``: `""`, `{`: `"{"`, "\xff": `"\ufffd"`, `null`: `"null"`,
-	} {
-		if got := string(TextPayload(s)); got != want {
-			t.Errorf("TextPayload(%q) = %s, want %s", s, got, want)
-		}
-		if !json.Valid(TextPayload(s)) {
-			t.Errorf("TextPayload(%q) is no JSON", s)
-		}
-	}
 }
 
 func TestWhichFieldsHoldTheIDOfTheirRecord(t *testing.T) {

@@ -222,7 +222,7 @@ func FuzzObserve(f *testing.F) {
 			p.Delegable = []string{"sender"}
 		}
 		w := ParseRequest(request)
-		r := Result{Operation: "mail.list", CallID: "c", Arguments: args, Payloads: []json.RawMessage{payload, TextPayload(string(payload))}}
+		r := Result{Operation: "mail.list", CallID: "c", Arguments: args, Values: []Value{JSONValue(payload), TextValue(string(payload))}}
 		s := Observe(p, w, r)
 		if !reflect.DeepEqual(s, Observe(p, w, r)) {
 			t.Fatal("seen in two ways")
@@ -326,7 +326,7 @@ func FuzzJudgeCall(f *testing.F) {
 			read.Output = TrustedOutput
 		}
 		w := ParseRequest(request)
-		result := Result{Operation: "mail.list", CallID: "c1", Arguments: args, Payloads: []json.RawMessage{payload}}
+		result := Result{Operation: "mail.list", CallID: "c1", Arguments: args, Values: jsonValues(payload)}
 		judge := func(more ...Observation) Ruling {
 			seen := append([]Observation{Observe(read, w, result), Approve(op.ID, "c2", p, payload, nil, nil)}, more...)
 			return JudgeCall(op, p, args, Situation{Held: held, Request: w, Own: []string{"me@own.example"}, Evidence: gathered(seen...), FreeLevel1: how&64 != 0})
@@ -345,7 +345,7 @@ func FuzzJudgeCall(f *testing.F) {
 				}
 			}
 		}
-		hostile := Observe(&Profile{Names: []string{"subject"}}, w, Result{Operation: "web.fetch", CallID: "c3", Payloads: []json.RawMessage{args, payload, TextPayload(string(args))}})
+		hostile := Observe(&Profile{Names: []string{"subject"}}, w, Result{Operation: "web.fetch", CallID: "c3", Values: []Value{JSONValue(args), JSONValue(payload), TextValue(string(args))}})
 		if more := judge(hostile); r.Verdict != Permit && more.Verdict == Permit {
 			t.Fatalf("%s; with more of an outsider's %s", r.Reason, more.Reason)
 		}

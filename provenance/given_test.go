@@ -29,7 +29,7 @@ func (s *session) begin(op string, p *Profile, args string, writes bool) (end fu
 	return func(payloads ...string) {
 		r := Result{Operation: op, CallID: id, Arguments: []byte(args), Writes: writes}
 		for _, one := range payloads {
-			r.Payloads = append(r.Payloads, json.RawMessage(one))
+			r.Values = append(r.Values, JSONValue([]byte(one)))
 		}
 		s.e.Add(Observe(p, s.request, r))
 	}

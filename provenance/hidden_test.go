@@ -54,7 +54,7 @@ func TestHidden(t *testing.T) {
 			if c.gave != "" {
 				add(GivenAway(GivenCall{Operation: "m.find", CallID: "c1", Arguments: []byte(c.gave)}))
 			}
-			add(Observe(find, nil, Result{Operation: "m.find", CallID: "c2", Arguments: []byte(`{}`), Payloads: []json.RawMessage{[]byte(c.result)}}))
+			add(Observe(find, nil, Result{Operation: "m.find", CallID: "c2", Arguments: []byte(`{}`), Values: jsonValues([]byte(c.result))}))
 			f, _ := formOf(c.value)
 			confirmed := false
 			for _, sp := range e.valuesOf(f, Destination) {

@@ -2,7 +2,6 @@ package provenance
 
 import (
 	"encoding/base64"
-	"encoding/json"
 	"fmt"
 	"html"
 	"net/url"
@@ -62,7 +61,7 @@ func (w *launderWorld) act(op string, p *Profile, args string, writes bool, resu
 	if !w.honest {
 		w.e.Add(GivenAway(GivenCall{Operation: op, CallID: id, Profile: p, Arguments: []byte(args), Writes: writes, Request: w.request}))
 	}
-	w.e.Add(Observe(p, w.request, Result{Operation: op, CallID: id, Arguments: []byte(args), Writes: writes, Payloads: []json.RawMessage{encoded(result)}}))
+	w.e.Add(Observe(p, w.request, Result{Operation: op, CallID: id, Arguments: []byte(args), Writes: writes, Values: jsonValues(encoded(result))}))
 }
 
 func (w *launderWorld) read(op string, p *Profile, args string, result any) {

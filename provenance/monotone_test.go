@@ -73,7 +73,7 @@ func drawResult(t *rapid.T, n int, label string) Result {
 		for i := range list {
 			list[i] = drawObject(t, 0, someFields, label)
 		}
-		r.Payloads = append(r.Payloads, encoded(rapid.SampledFrom([]any{list, list[0], drawValue(t, 0, label)}).Draw(t, label)))
+		r.Values = append(r.Values, JSONValue(encoded(rapid.SampledFrom([]any{list, list[0], drawValue(t, 0, label)}).Draw(t, label))))
 	}
 	return r
 }
@@ -156,7 +156,7 @@ func TestUntrustedEvidenceNeverPermits(t *testing.T) {
 			p.TrustedFields, p.Delegable = nil, nil
 			r := drawResult(t, i, "hostile")
 			if rapid.Bool().Draw(t, "copies") { // the call's own arguments, as a record
-				r.Payloads = append(r.Payloads, c.args, encoded(string(c.args)))
+				r.Values = append(r.Values, JSONValue(c.args), JSONValue(encoded(string(c.args))))
 			}
 			more = more.with(rapid.IntRange(0, len(more.seen)).Draw(t, "at"), shownAs(p, r))
 		}
@@ -182,7 +182,7 @@ func TestOtherFieldsOfARecordNeverPermit(t *testing.T) {
 		}
 		at := rapid.IntRange(0, len(c.seen)).Draw(t, "at")
 		show := func(o any) func(*Request) Observation {
-			return shownAs(p, Result{Operation: "mail.list", CallID: "h", Payloads: []json.RawMessage{encoded([]any{o, map[string]any{"booked": "1"}})}})
+			return shownAs(p, Result{Operation: "mail.list", CallID: "h", Values: jsonValues(encoded([]any{o, map[string]any{"booked": "1"}}))})
 		}
 		if before, after := c.with(at, show(plain)).judge(), c.with(at, show(hostile)).judge(); before.Verdict != Permit && after.Verdict == Permit {
 			t.Fatalf("%q, then %q", before.Reason, after.Reason)

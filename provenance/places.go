@@ -1,7 +1,6 @@
 package provenance
 
 import (
-	"encoding/json"
 	"slices"
 	"strings"
 )
@@ -42,23 +41,21 @@ func (p *Profile) CallReach(args []byte, writes bool) Reach {
 }
 
 // ResultReach says which records stand in a result. It has all of them only if the system has set the id of each record in it.
-func (p *Profile) ResultReach(payloads []json.RawMessage) Reach {
-	if p == nil || p.IDKind == "" || len(payloads) == 0 || len(payloads) > maxPayloads {
+func (p *Profile) ResultReach(values []Value) Reach {
+	if p == nil || p.IDKind == "" || len(values) == 0 || len(values) > maxPayloads {
 		return Reach{Any: true}
 	}
 	o, r, size := observer{p: p, trusted: p.Output == TrustedOutput}, Reach{}, 0
-	for _, payload := range payloads {
-		size += len(payload)
-		v, err := decode(payload)
-		if err != nil || size > maxParsed {
+	for _, v := range values {
+		if size += v.size; !v.known || size > maxParsed {
 			return Reach{Any: true}
 		}
-		leaves(v, "", func(path string, value any) { // also of records inside others
+		leaves(v.value, "", func(path string, value any) { // also of records inside others
 			if s, ok := scalar(value); ok && idField(path[strings.LastIndexByte(path, '.')+1:], p.IDKind) {
 				r.add(s)
 			}
 		})
-		records := o.split(nil, v, true)
+		records := o.split(nil, v.value, true)
 		r.Any = r.Any || len(records) > maxRecords || slices.ContainsFunc(records, func(rec record) bool {
 			return !slices.ContainsFunc(rec.fields, func(f field) bool {
 				c := o.class(f)

@@ -27,7 +27,7 @@ const inbox = `{"mails":[{"id":"m-1001","sender":"ann@x.example","reply_to":"a2@
 func shownMail(calls ...string) *Evidence {
 	e := &Evidence{}
 	for i := 0; i < len(calls); i += 2 {
-		e.Add(Observe(mailbox, ParseRequest("what came in?"), Result{Operation: "mail.search", CallID: calls[i], Arguments: []byte(`{"query":"x"}`), Payloads: []json.RawMessage{json.RawMessage(calls[i+1])}}))
+		e.Add(Observe(mailbox, ParseRequest("what came in?"), Result{Operation: "mail.search", CallID: calls[i], Arguments: []byte(`{"query":"x"}`), Values: jsonValues(json.RawMessage(calls[i+1]))}))
 	}
 	return e
 }
@@ -156,7 +156,7 @@ func TestFollow(t *testing.T) {
 func TestFollowTakesNothingBack(t *testing.T) {
 	e := &Evidence{}
 	e.Add(wroteAway("mail.draft", "c9", nil, `{"text":"from: Bob@X.example"}`))
-	e.Add(Observe(mailbox, nil, Result{Operation: "mail.search", CallID: "c0", Arguments: []byte(`{}`), Payloads: []json.RawMessage{json.RawMessage(inbox)}}))
+	e.Add(Observe(mailbox, nil, Result{Operation: "mail.search", CallID: "c0", Arguments: []byte(`{}`), Values: jsonValues(json.RawMessage(inbox))}))
 	s := SealedPlan{Clean: true, Person: true, Done: []Done{done(0, "c0")}, Steps: []SealedStep{{Operation: "mail.search"}, {Operation: "mail.send", From: map[string]Source{"to": {Field: "sender"}}}}}
 	if f, ok := s.Follow("mail.send", sending, []byte(`{"to":"bob@x.example"}`), e); ok {
 		t.Errorf("%+v", f)
@@ -340,7 +340,7 @@ func TestMoreUntrustedFollowsNoFurther(t *testing.T) {
 		before, after := shownMail("c0", first), shownMail("c0", first)
 		more := rapid.SampledFrom([]string{"c0", "c1", "c2", "other"}).Draw(t, "more")
 		page := randomInbox(t, values)
-		after.Add(Observe(mailbox, nil, Result{Operation: "mail.search", CallID: more, Arguments: []byte(`{}`), Payloads: []json.RawMessage{json.RawMessage(page)}}))
+		after.Add(Observe(mailbox, nil, Result{Operation: "mail.search", CallID: more, Arguments: []byte(`{}`), Values: jsonValues(json.RawMessage(page))}))
 		f, _ := s.Follow("mail.send", sending, raw, before)
 		g, ok := s.Follow("mail.send", sending, raw, after)
 		if !g.Confirmed || f.Confirmed {

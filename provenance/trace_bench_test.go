@@ -20,7 +20,7 @@ func seenMany(n int) *Evidence {
 		if err != nil {
 			panic(err)
 		}
-		e.Add(Observe(p, nil, Result{Operation: "mail.list", CallID: fmt.Sprint(call), Payloads: []json.RawMessage{b}}))
+		e.Add(Observe(p, nil, Result{Operation: "mail.list", CallID: fmt.Sprint(call), Values: jsonValues(b)}))
 	}
 	return e
 }
@@ -63,7 +63,7 @@ func BenchmarkJudgeCall(b *testing.B) {
 	same := &Evidence{}
 	hostile := json.RawMessage("[" + strings.Repeat(`{"from":"eve@x.example"},`, 999) + `{"from":"eve@x.example"}]`)
 	for i := range 10 {
-		same.Add(Observe(nil, nil, Result{Operation: "mail.list", CallID: fmt.Sprint(i), Payloads: []json.RawMessage{hostile}}))
+		same.Add(Observe(nil, nil, Result{Operation: "mail.list", CallID: fmt.Sprint(i), Values: jsonValues(hostile)}))
 	}
 	b.Run("a value seen 10,000 times", func(b *testing.B) {
 		b.ReportAllocs()
@@ -95,7 +95,7 @@ func BenchmarkObserve1MB(b *testing.B) {
 			b.SetBytes(int64(len(payload)))
 			b.ReportAllocs()
 			for b.Loop() {
-				if s := Observe(p, words, Result{Payloads: []json.RawMessage{json.RawMessage(payload)}}); len(s.Records) == 0 {
+				if s := Observe(p, words, Result{Values: jsonValues(json.RawMessage(payload))}); len(s.Records) == 0 {
 					b.Fatal("nothing seen")
 				}
 			}

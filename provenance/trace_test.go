@@ -23,7 +23,7 @@ var (
 func showed(p *Profile, words, operation, call, args string, payloads ...string) Observation {
 	r := Result{Operation: operation, CallID: call, Arguments: []byte(args)}
 	for _, payload := range payloads {
-		r.Payloads = append(r.Payloads, json.RawMessage(payload))
+		r.Values = append(r.Values, JSONValue([]byte(payload)))
 	}
 	return Observe(p, ParseRequest(words), r)
 }

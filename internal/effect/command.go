@@ -11,6 +11,7 @@ import (
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/fault"
+	"sallyport.example/provenance"
 )
 
 // command runs a built-in operation. Its result has the form of a tool's.
@@ -101,7 +102,7 @@ func (c command) Inspect(result json.RawMessage) (failed bool, err error) {
 	return inspect(c.op, result)
 }
 
-func (command) Payloads(result json.RawMessage) ([]json.RawMessage, bool) {
+func (command) Payloads(result json.RawMessage) ([]provenance.Value, bool) {
 	return tool{}.Payloads(result)
 }
 

@@ -16,6 +16,7 @@ import (
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/fault"
+	"sallyport.example/provenance"
 )
 
 // Effect describes and runs one call. Its methods are pure but for Act.
@@ -51,7 +52,7 @@ type Effect interface {
 	// Inspect tells whether a result says of itself that it failed. An error, which is a *fault.Error, says that it can't be delivered.
 	Inspect(result json.RawMessage) (failed bool, err error)
 	// Payloads are the values and texts in a result, each once. plain says that there is nothing else in it. What can't be read has none.
-	Payloads(result json.RawMessage) (all []json.RawMessage, plain bool)
+	Payloads(result json.RawMessage) (all []provenance.Value, plain bool)
 	// Wrap fences what is untrusted in a result, and attributes it. It fails where the result is not one of its kind.
 	Wrap(result json.RawMessage, e Envelope) (wrapped, attribution json.RawMessage, err error)
 	// Refusal is a server's error object as a result, to be wrapped; false if results of this kind can't say that they failed.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 
 	"sallyport.example/internal/call"
+	"sallyport.example/provenance"
 )
 
 // The URI of a resource and the name of a prompt are judged, hashed and kept with the arguments, because they say what is asked for.
@@ -39,7 +40,7 @@ func (r *resource) Act(ctx context.Context, run Run) (Result, error) {
 	return result, err
 }
 
-func (r *resource) Payloads(result json.RawMessage) ([]json.RawMessage, bool) {
+func (r *resource) Payloads(result json.RawMessage) ([]provenance.Value, bool) {
 	if r.method != call.ReadResource {
 		return nil, false
 	}
@@ -71,7 +72,7 @@ func (p *prompt) Act(ctx context.Context, r Run) (Result, error) {
 	return p.do(ctx, r, call.GetPrompt, named(p.name, r.Parameters.Selects))
 }
 
-func (*prompt) Payloads(result json.RawMessage) ([]json.RawMessage, bool) {
+func (*prompt) Payloads(result json.RawMessage) ([]provenance.Value, bool) {
 	return promptPayloads(result)
 }
 
@@ -94,7 +95,7 @@ func (c completion) Act(ctx context.Context, r Run) (Result, error) {
 	return c.do(ctx, r, call.Complete, r.Parameters.Canonical)
 }
 
-func (completion) Payloads(json.RawMessage) ([]json.RawMessage, bool) { return nil, false }
+func (completion) Payloads(json.RawMessage) ([]provenance.Value, bool) { return nil, false }
 
 func (completion) Wrap(result json.RawMessage, _ Envelope) (json.RawMessage, json.RawMessage, error) {
 	return PlainJSON(result), nil, nil

@@ -2,11 +2,13 @@ package effect_test
 
 import (
 	"encoding/json"
+	"reflect"
 	"strings"
 	"testing"
 
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/effect"
+	"sallyport.example/provenance"
 )
 
 // oneText is a result of one text.
@@ -48,25 +50,35 @@ func TestPayloads(t *testing.T) {
 			method = call.GetPrompt
 		}
 		all, plain := effect.Payloads(method, json.RawMessage(c.result))
-		if all == nil {
-			all = []json.RawMessage{}
-		}
-		got, _ := json.Marshal(all)
-		if string(got) != c.want || plain != c.plain {
-			t.Errorf("%s: %s, %v", c.result, got, plain)
+		if !reflect.DeepEqual(all, valuesOf(t, c.want)) || plain != c.plain {
+			t.Errorf("%s: %v, %v", c.result, all, plain)
 		}
 	}
+}
+
+// valuesOf are the texts and values of a JSON list.
+func valuesOf(t *testing.T, list string) (values []provenance.Value) {
+	var all []json.RawMessage
+	if err := json.Unmarshal([]byte(list), &all); err != nil {
+		t.Fatal(err)
+	}
+	for _, raw := range all {
+		v := provenance.JSONValue(raw)
+		if text, ok := call.Text(raw); ok {
+			v = provenance.TextValue(text)
+		}
+		values = append(values, v)
+	}
+	return values
 }
 
 func FuzzPayloads(f *testing.F) {
 	f.Add([]byte(oneText(`{"a":1}`)))
 	f.Add([]byte(`{"content":[{"type":"resource","resource":{"text":"y","resource":null}}],"structuredContent":{"result":"x"}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		all, _ := effect.Payloads("tools/call", data)
-		for _, raw := range all {
-			if !json.Valid(raw) {
-				t.Errorf("%q is no JSON", raw)
-			}
+		all, plain := effect.Payloads("tools/call", data)
+		if !json.Valid(data) && (len(all) > 0 || plain) {
+			t.Errorf("%q is no JSON, and has %v", data, all)
 		}
 	})
 }

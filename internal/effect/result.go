@@ -3,6 +3,7 @@ package effect
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 	"slices"
 
 	"sallyport.example/internal/call"
@@ -31,7 +32,7 @@ func inspect(op *catalogue.Operation, result json.RawMessage) (failed bool, err 
 }
 
 // Payloads are those of a method's result as an Effect of it would tell, for results that are on record.
-func Payloads(m call.Method, result json.RawMessage) (all []json.RawMessage, plain bool) {
+func Payloads(m call.Method, result json.RawMessage) (all []provenance.Value, plain bool) {
 	switch m {
 	case call.CallTool:
 		return toolPayloads(result)
@@ -43,25 +44,29 @@ func Payloads(m call.Method, result json.RawMessage) (all []json.RawMessage, pla
 	return nil, false
 }
 
-// complete reads the members of a result, and the list that one of them is; false if it can't be read, or is no result yet.
-func complete(result json.RawMessage, list string) (members map[string]json.RawMessage, blocks []map[string]json.RawMessage, ok bool) {
-	if json.Unmarshal(result, &members) != nil {
+// complete reads the members of a result, and the list of objects that one of them is; false if it can't be read, or is no result yet.
+func complete(result json.RawMessage, list string) (members map[string]json.RawMessage, blocks []json.RawMessage, ok bool) {
+	if call.Check(result, readable) != nil || !call.IsObject(bytes.TrimSpace(result)) {
 		return nil, nil, false
 	}
+	members = maps.Collect(call.Members(result))
 	if kind := members["resultType"]; kind != nil && string(kind) != `"complete"` { // results of revision 2026-07-28 say that they are one
 		return nil, nil, false
 	}
-	if raw := members[list]; raw != nil && json.Unmarshal(raw, &blocks) != nil {
+	raw := members[list]
+	blocks = slices.Collect(call.Elements(raw))
+	if blocks == nil && raw != nil && !isNull(raw) && raw[0] != '[' || slices.ContainsFunc(blocks, func(b json.RawMessage) bool { return !call.IsObject(b) }) {
 		return nil, nil, false
 	}
 	return members, blocks, true
 }
 
-func textOf(raw json.RawMessage) (s string, ok bool) {
-	return s, raw != nil && json.Unmarshal(raw, &s) == nil
-}
+// readable bounds what is read of a result. Its length was bounded when it came.
+var readable = call.Limits{Bytes: 1 << 30, Depth: 256, Members: 1 << 30}
 
-func toolPayloads(result json.RawMessage) (all []json.RawMessage, plain bool) {
+func isNull(raw json.RawMessage) bool { return string(raw) == "null" }
+
+func toolPayloads(result json.RawMessage) (all []provenance.Value, plain bool) {
 	members, blocks, ok := complete(result, "content")
 	if !ok {
 		return nil, false
@@ -71,49 +76,50 @@ func toolPayloads(result json.RawMessage) (all []json.RawMessage, plain bool) {
 		plain = plain && slices.Contains([]string{"content", "structuredContent", "isError", "resultType"}, name)
 	}
 	var again repetition
-	if structured := members["structuredContent"]; structured != nil && string(structured) != "null" {
-		all, again = append(all, structured), repetitionOf(structured)
+	if structured := members["structuredContent"]; structured != nil && !isNull(structured) {
+		all, again = append(all, provenance.JSONValue(structured)), repetitionOf(structured)
 	}
 	for _, b := range blocks {
-		s, ok := textOf(b["text"])
-		if string(b["type"]) != `"text"` || !ok {
+		s, ok := call.GetText(b, "text")
+		if kind, _ := call.Get(b, "type"); string(kind) != `"text"` || !ok {
 			plain = false
-			var inner map[string]json.RawMessage
-			if json.Unmarshal(b["resource"], &inner) != nil {
+			inner, _ := call.Get(b, "resource")
+			if s, ok = call.GetText(inner, "text"); !ok {
 				continue
 			}
-			if s, ok = textOf(inner["text"]); !ok {
-				continue
-			}
-		} else if len(b) != 2 {
+		} else if membersOf(b) != 2 {
 			plain = false
 		}
 		if !again.of(s) {
-			all = append(all, provenance.TextPayload(s))
+			all = append(all, provenance.TextValue(s))
 		}
 	}
 	return all, plain
 }
 
-func resourcePayloads(result json.RawMessage) (all []json.RawMessage, plain bool) {
+func membersOf(object []byte) (n int) {
+	for range call.Members(object) {
+		n++
+	}
+	return n
+}
+
+func resourcePayloads(result json.RawMessage) (all []provenance.Value, plain bool) {
 	_, contents, _ := complete(result, "contents")
 	for _, b := range contents {
-		if s, ok := textOf(b["text"]); ok {
-			all = append(all, provenance.TextPayload(s))
+		if s, ok := call.GetText(b, "text"); ok {
+			all = append(all, provenance.TextValue(s))
 		}
 	}
 	return all, false
 }
 
-func promptPayloads(result json.RawMessage) (all []json.RawMessage, plain bool) {
+func promptPayloads(result json.RawMessage) (all []provenance.Value, plain bool) {
 	_, messages, _ := complete(result, "messages")
 	for _, m := range messages {
-		var block map[string]json.RawMessage
-		if json.Unmarshal(m["content"], &block) != nil {
-			continue
-		}
-		if s, ok := textOf(block["text"]); ok {
-			all = append(all, provenance.TextPayload(s))
+		block, _ := call.Get(m, "content")
+		if s, ok := call.GetText(block, "text"); ok {
+			all = append(all, provenance.TextValue(s))
 		}
 	}
 	return all, false

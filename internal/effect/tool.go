@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 
 	"sallyport.example/internal/call"
+	"sallyport.example/provenance"
 )
 
 // tool calls a tool of a server.
@@ -32,7 +33,7 @@ func (t tool) Act(ctx context.Context, r Run) (Result, error) {
 	return t.do(ctx, r, call.CallTool, named(t.op.Tool, r.Parameters.Canonical))
 }
 
-func (tool) Payloads(result json.RawMessage) ([]json.RawMessage, bool) { return toolPayloads(result) }
+func (tool) Payloads(result json.RawMessage) ([]provenance.Value, bool) { return toolPayloads(result) }
 
 func (tool) Wrap(result json.RawMessage, e Envelope) (json.RawMessage, json.RawMessage, error) {
 	return e.wrap(result, (*wrapper).content)

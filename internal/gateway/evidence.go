@@ -71,7 +71,7 @@ func (c *crossing) evidenceSource(b []byte) evidence.Source {
 // decision, but that what is trusted without a shape is so however much it is.
 func (c *crossing) observe(result json.RawMessage) (seen provenance.Observation, trusted bool) {
 	payloads, plain := c.effect.Payloads(result)
-	seen = provenance.Observe(c.op.Profile, c.live.seen.Request(c.session.UserRequest), provenance.Result{Operation: c.op.ID, CallID: c.id, Arguments: c.args, Payloads: payloads, Writes: c.writes})
+	seen = provenance.Observe(c.op.Profile, c.live.seen.Request(c.session.UserRequest), provenance.Result{Operation: c.op.ID, CallID: c.id, Arguments: c.args, Values: payloads, Writes: c.writes})
 	if c.op.Command == nil {
 		c.g.written.Distrust(c.op.Server, &seen)
 	}

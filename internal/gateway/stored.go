@@ -14,6 +14,7 @@ import (
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/session"
 	"sallyport.example/internal/stored"
+	"sallyport.example/provenance"
 )
 
 // ReleaseStored takes labels off stored data: a person's act, with a reason on the record.
@@ -85,7 +86,7 @@ func (c *crossing) marked(ctx context.Context, result json.RawMessage) {
 	if w == nil {
 		return
 	}
-	var payloads []json.RawMessage
+	var payloads []provenance.Value
 	if result != nil {
 		var plain bool
 		if payloads, plain = c.effect.Payloads(result); !plain {
@@ -105,7 +106,7 @@ func (c *crossing) storedLabels(result json.RawMessage) []flow.Held {
 	if c.op.Kind != call.Tool { // a resource or prompt may have anything in it
 		return storedHeld(c.g.stored.Of(c.op.Server))
 	}
-	var payloads []json.RawMessage
+	var payloads []provenance.Value
 	if result != nil {
 		var plain bool
 		if payloads, plain = c.effect.Payloads(result); !plain {

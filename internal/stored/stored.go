@@ -205,7 +205,7 @@ func (m *Marks) Of(server string) []flow.Held {
 
 // Read are the labels of what a call gives back. payloads is the result as JSON values; nil as long as there is none, and then the call may give back
 // whatever it does not leave out by what it selects. An operation without a kind of records may give back everything.
-func (m *Marks) Read(name string, p *provenance.Profile, args []byte, payloads []json.RawMessage) []flow.Held {
+func (m *Marks) Read(name string, p *provenance.Profile, args []byte, payloads []provenance.Value) []flow.Held {
 	s := m.view(name)
 	if s == nil {
 		return nil
@@ -307,7 +307,7 @@ func (m *Marks) Foretell(w *Write) string {
 
 // After says what a call has written that had labels to give, once its result is there; payloads is nil where it is not known. Where the result tells the
 // id of each new record, these are marked in place of all. What a person released while the call ran is marked again: they did not see what it wrote.
-func (m *Marks) After(ctx context.Context, w *Write, payloads []json.RawMessage) error {
+func (m *Marks) After(ctx context.Context, w *Write, payloads []provenance.Value) error {
 	held, place := m.Carries(w), Place{Server: w.Server, Kind: w.Profile.Kind()}
 	if len(held) == 0 {
 		return nil

@@ -2,7 +2,6 @@ package stored
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"testing"
 
@@ -92,7 +91,7 @@ func TestWrittenOfRenamedServer(t *testing.T) {
 			t.Fatal(err)
 		}
 		p := &provenance.Profile{Output: provenance.TrustedOutput, Names: []string{"name"}, IDKind: "person"}
-		seen := provenance.Observe(p, provenance.ParseRequest("Write to Dora Quill"), provenance.Result{Operation: server + ".people", CallID: "d", Payloads: []json.RawMessage{[]byte(`{"id":"p1","name":"Dora Quill"}`)}})
+		seen := provenance.Observe(p, provenance.ParseRequest("Write to Dora Quill"), provenance.Result{Operation: server + ".people", CallID: "d", Values: []provenance.Value{provenance.JSONValue([]byte(`{"id":"p1","name":"Dora Quill"}`))}})
 		if len(seen.Records) != 1 || seen.Records[0].Named == "" {
 			t.Fatalf("%+v", seen)
 		}

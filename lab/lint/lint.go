@@ -412,7 +412,7 @@ func (d *comparison) take(ctx context.Context, r *store.Reader, e audit.Entry, l
 		return err
 	}
 	payloads, _ := effect.Payloads(call.CallTool, b)
-	seen := provenance.Observe(p, &provenance.Request{}, provenance.Result{Operation: e.Operation, CallID: e.CallID, Arguments: []byte("{}"), Payloads: payloads})
+	seen := provenance.Observe(p, &provenance.Request{}, provenance.Result{Operation: e.Operation, CallID: e.CallID, Arguments: []byte("{}"), Values: payloads})
 	if len(seen.Records) == 0 || seen.Cut {
 		return nil
 	}
@@ -420,11 +420,8 @@ func (d *comparison) take(ctx context.Context, r *store.Reader, e audit.Entry, l
 	if seen.Trusted {
 		u.trusted++
 	}
-	for _, raw := range payloads {
-		var v any
-		if json.Unmarshal(raw, &v) != nil {
-			continue
-		}
+	for _, value := range payloads {
+		v := value.Plain()
 		paths, texts := map[string]bool{}, map[string]string{}
 		pathsOf(v, "", paths)
 		textsOf(v, "", texts)

@@ -406,7 +406,7 @@ func (p *player) outcome(ctx context.Context, c *pastCall, e *audit.Entry, d det
 		c.note("its result was not kept, so it shows nothing")
 	} else {
 		payloads, plain := effect.Payloads(method(e.Action), result)
-		seen = provenance.Observe(t.profile, p.words, provenance.Result{Operation: c.Operation, CallID: c.CallID, Arguments: c.args, Payloads: payloads, Writes: p.writes(t, c)})
+		seen = provenance.Observe(t.profile, p.words, provenance.Result{Operation: c.Operation, CallID: c.CallID, Arguments: c.args, Values: payloads, Writes: p.writes(t, c)})
 		if t.profile.Shape != nil && !plain {
 			seen = provenance.Observation{Operation: c.Operation, CallID: c.CallID} // there is more in it than the shape could speak for
 		}

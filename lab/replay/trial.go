@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"sallyport.example/flow"
+	"sallyport.example/internal/call"
 	"sallyport.example/internal/judge"
 	"sallyport.example/provenance"
 )
@@ -83,7 +84,7 @@ func (s *trial) play(st step, fill map[string][]byte) provenance.Ruling {
 		s.evidence.Add(provenance.Approve(t.op.ID, id, t.profile, args, r.Evidence, s.held))
 	}
 	s.giveAway(t, id, args, t.op.Effect == flow.Write)
-	seen := provenance.Observe(t.profile, s.words, provenance.Result{Operation: t.op.ID, CallID: id, Arguments: args, Payloads: payloads(substitute(st.result, fill)), Writes: t.op.Effect == flow.Write})
+	seen := provenance.Observe(t.profile, s.words, provenance.Result{Operation: t.op.ID, CallID: id, Arguments: args, Values: []provenance.Value{value(substitute(st.result, fill))}, Writes: t.op.Effect == flow.Write})
 	s.raise(t, id, seen, r.Unasked)
 	if !st.failed { // an error's text names what was asked for: it shows nothing
 		s.evidence.Add(seen)
@@ -91,15 +92,12 @@ func (s *trial) play(st step, fill map[string][]byte) provenance.Ruling {
 	return r
 }
 
-// payloads is a result as the gateway sees it: a value of a structure, or a text.
-func payloads(result json.RawMessage) []json.RawMessage {
-	if len(result) > 0 && result[0] == '"' {
-		var s string
-		if err := json.Unmarshal(result, &s); err == nil {
-			result = provenance.TextPayload(s)
-		}
+// value is a result as the gateway sees it: a value of a structure, or a text.
+func value(result json.RawMessage) provenance.Value {
+	if s, ok := call.Text(result); ok {
+		return provenance.TextValue(s)
 	}
-	return []json.RawMessage{result}
+	return provenance.JSONValue(result)
 }
 
 const (
