@@ -41,7 +41,7 @@ const (
 )
 
 // Observation is the part of a result that is kept: enough to find its values again, and to say where they occurred. It may also hold an approval, or what
-// a call gave away. It encodes as JSON in a format of this package; unknown members are ignored.
+// a call gave away. MarshalBinary encodes it.
 type Observation struct {
 	Operation string       `json:"operation"`
 	CallID    string       `json:"call_id"`

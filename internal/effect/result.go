@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
+	"strings"
+	"sync"
 
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/catalogue"
@@ -125,34 +127,81 @@ func promptPayloads(result json.RawMessage) (all []provenance.Value, plain bool)
 	return all, false
 }
 
-// repetition holds the texts that repeat structured content: its JSON, or the one text in it.
+// repetition finds the texts that repeat structured content: its JSON, or the one text in it.
 type repetition struct {
-	canonical []byte
-	only      string
-	isOnly    bool
+	structured []byte
+	canonical  func() []byte // of structured; nil where it has no canonical form, so that nothing repeats it
+	only       string
+	isOnly     bool
 }
 
 func repetitionOf(structured json.RawMessage) (r repetition) {
-	var members map[string]json.RawMessage
-	if json.Unmarshal(structured, &members) == nil && len(members) == 1 {
-		for _, v := range members {
-			r.isOnly = json.Unmarshal(v, &r.only) == nil
+	r.structured = bytes.TrimSpace(structured)
+	members := 0
+	for _, v := range call.Members(r.structured) {
+		if members++; members > 1 {
+			r.isOnly = false
+			break
 		}
+		r.only, r.isOnly = call.Text(v)
 	}
-	r.canonical, _ = call.Canonical(structured, call.DefaultLimits()) // what has no canonical form is repeated by nothing
+	r.canonical = sync.OnceValue(func() []byte {
+		b, err := call.Canonical(r.structured, call.DefaultLimits())
+		if err != nil {
+			return nil
+		}
+		return b
+	})
 	return r
 }
 
 func (r *repetition) of(text string) bool {
+	if r.structured == nil {
+		return false
+	}
 	if r.isOnly && text == r.only {
 		return true
 	}
-	if r.canonical == nil {
+	text = strings.TrimSpace(text)
+	if c := r.structured[0]; (c == '{' || c == '[') && (text == "" || text[0] != c) {
 		return false
 	}
-	same, err := call.Canonical([]byte(text), call.DefaultLimits())
-	return err == nil && bytes.Equal(same, r.canonical)
+	b := []byte(text)
+	if sameButSpace(b, r.structured) { // as most servers write it: no need to bring both into canonical form
+		return call.Check(b, call.DefaultLimits()) == nil
+	}
+	same, err := call.Canonical(b, call.DefaultLimits())
+	return err == nil && bytes.Equal(same, r.canonical())
 }
+
+// sameButSpace reports whether a and b, of which one is JSON, are the same but for white space between tokens. Of what is no JSON it may say so wrongly.
+func sameButSpace(a, b []byte) bool {
+	quoted := false
+	for i, j := 0, 0; ; i, j = i+1, j+1 {
+		for !quoted && i < len(a) && isSpace(a[i]) {
+			i++
+		}
+		for !quoted && j < len(b) && isSpace(b[j]) {
+			j++
+		}
+		switch {
+		case i >= len(a) || j >= len(b):
+			return i >= len(a) && j >= len(b)
+		case a[i] != b[j]:
+			return false
+		case a[i] == '"':
+			quoted = !quoted
+		case a[i] == '\\' && quoted:
+			if i++; i < len(a) {
+				if j++; j >= len(b) || a[i] != b[j] {
+					return false
+				}
+			}
+		}
+	}
+}
+
+func isSpace(c byte) bool { return c == ' ' || c == '\t' || c == '\n' || c == '\r' }
 
 // repeats tells whether the structured content says nothing that a text block doesn't. Showing it twice would only cost the model's attention.
 func repeats(texts []string, structured json.RawMessage) bool {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -26,10 +27,10 @@ type Envelope struct {
 
 // wrap fences a result by the function for its form, and attributes it.
 func (e *Envelope) wrap(result json.RawMessage, form func(*wrapper, map[string]json.RawMessage) (map[string]any, error)) (wrapped, attribution json.RawMessage, err error) {
-	var members map[string]json.RawMessage
-	if err := json.Unmarshal(result, &members); err != nil {
+	if result, err = checked(result); err != nil {
 		return nil, nil, err
 	}
+	members := maps.Collect(call.Members(result))
 	if string(members["resultType"]) == `"input_required"` {
 		wrapped, err = e.questions(members)
 		return wrapped, nil, err
@@ -89,12 +90,9 @@ func (w *wrapper) content(members map[string]json.RawMessage) (map[string]any, e
 	}
 	pieces, end := make([]any, len(blocks)), 0
 	for i, b := range blocks {
-		if s, ok := b["text"].(string); ok {
-			texts = append(texts, s)
-		}
 		pieces[i] = w.piece(b)
-		if _, text := pieces[i].(string); text {
-			end = i + 1
+		if s, text := pieces[i].(string); text {
+			texts, end = append(texts, s), i+1
 		}
 	}
 	if structured != nil && !repeats(texts, structured) {
@@ -141,12 +139,13 @@ func (w *wrapper) contents(members map[string]json.RawMessage) (map[string]any, 
 	if err != nil {
 		return nil, err
 	}
-	for i := range contents {
-		if contents[i] = w.resource(contents[i]); contents[i] == nil {
+	next := make([]map[string]any, len(contents))
+	for i, c := range contents {
+		if next[i] = w.resource(c); next[i] == nil {
 			return nil, errors.New("a content has no usable uri")
 		}
 	}
-	return map[string]any{"contents": contents}, nil
+	return map[string]any{"contents": next}, nil
 }
 
 // messages are those of a prompt.
@@ -158,30 +157,42 @@ func (w *wrapper) messages(members map[string]json.RawMessage) (map[string]any, 
 	if err != nil {
 		return nil, err
 	}
+	next := make([]map[string]any, len(messages))
 	for i, m := range messages {
-		block, ok := m["content"].(map[string]any)
-		if !ok {
+		block, _ := call.Get(m, "content")
+		if !call.IsObject(block) {
 			return nil, errors.New("a message's content is not a block")
 		}
 		role := "user"
-		if m["role"] == "assistant" {
-			role = "assistant"
+		if says, _ := call.GetText(m, "role"); says == "assistant" {
+			role = says
 		}
-		messages[i] = map[string]any{"role": role, "content": w.block(block)}
+		next[i] = map[string]any{"role": role, "content": w.block(block)}
 	}
-	return map[string]any{"messages": messages}, nil
+	return map[string]any{"messages": next}, nil
 }
 
-// list is the member with the name, a list of objects; empty and not null where there is none.
-func list(members map[string]json.RawMessage, name string) ([]map[string]any, error) {
-	var all []map[string]any
-	if raw, ok := members[name]; ok {
-		if err := decode(raw, &all); err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
-		}
+// checked is the result as it can be read without looking back: what a server says twice, or in two spellings of a name, counts as encoding/json reads it.
+func checked(result json.RawMessage) (json.RawMessage, error) {
+	if call.Check(result, readable) == nil {
+		return bytes.TrimSpace(result), nil
 	}
-	if all == nil {
-		all = []map[string]any{}
+	var v any
+	if err := decode(result, &v); err != nil {
+		return nil, err
+	}
+	return call.Encode(v)
+}
+
+// list is the member with the name, a list of objects; nil where there is none.
+func list(members map[string]json.RawMessage, name string) ([]json.RawMessage, error) {
+	raw := members[name]
+	if raw == nil || isNull(raw) {
+		return nil, nil
+	}
+	all := slices.Collect(call.Elements(raw))
+	if raw[0] != '[' || slices.ContainsFunc(all, func(b json.RawMessage) bool { return !call.IsObject(b) && !isNull(b) }) {
+		return nil, fmt.Errorf("%s is not a list of objects", name)
 	}
 	return all, nil
 }
@@ -202,7 +213,7 @@ func (w *wrapper) text(s string) map[string]any {
 }
 
 // block fences a content block.
-func (w *wrapper) block(b map[string]any) any {
+func (w *wrapper) block(b json.RawMessage) any {
 	p := w.piece(b)
 	if s, ok := p.(string); ok {
 		return w.text(s)
@@ -211,50 +222,46 @@ func (w *wrapper) block(b map[string]any) any {
 }
 
 // piece is a text that is still to be fenced, or a block that may stand as it is. Only known members of known types pass; what is unknown is text.
-func (w *wrapper) piece(b map[string]any) any {
-	switch kind, _ := b["type"].(string); kind {
+func (w *wrapper) piece(b json.RawMessage) any {
+	switch kind, _ := call.GetText(b, "type"); kind {
 	case "text":
-		if s, ok := b["text"].(string); ok {
+		if s, ok := call.GetText(b, "text"); ok {
 			return s
 		}
 	case "image", "audio":
-		data, ok := b["data"].(string)
-		mime, ok2 := b["mimeType"].(string)
+		data, ok := call.GetText(b, "data")
+		mime, ok2 := call.GetText(b, "mimeType")
 		if ok && ok2 {
 			if threat.MediaType(mime) && isBase64(data) {
 				return map[string]any{"type": kind, "data": data, "mimeType": mime}
 			}
 		}
 	case "resource":
-		if r, ok := b["resource"].(map[string]any); ok {
-			if r = w.resource(r); r != nil {
+		if inner, _ := call.Get(b, "resource"); call.IsObject(inner) {
+			if r := w.resource(inner); r != nil {
 				return map[string]any{"type": "resource", "resource": r}
 			}
 		}
 	}
-	raw, err := call.Encode(b)
-	if err != nil {
-		w.err = err
-	}
-	return string(raw)
+	return string(b)
 }
 
 // resource fences a resource's content. It is nil where the resource has no URI that may stand beside it.
-func (w *wrapper) resource(r map[string]any) map[string]any {
-	uri, _ := r["uri"].(string)
+func (w *wrapper) resource(r json.RawMessage) map[string]any {
+	uri, _ := call.GetText(r, "uri")
 	if !threat.PlainURI(uri) && uri != w.e.Asked {
 		return nil
 	}
 	next := map[string]any{"uri": uri}
-	if mime, ok := r["mimeType"].(string); ok && threat.MediaType(mime) {
+	if mime, ok := call.GetText(r, "mimeType"); ok && threat.MediaType(mime) {
 		next["mimeType"] = mime
 	}
-	if blob, ok := r["blob"].(string); ok {
+	if blob, ok := call.GetText(r, "blob"); ok {
 		if !isBase64(blob) {
 			return nil
 		}
 		next["blob"] = blob
-	} else if s, ok := r["text"].(string); ok {
+	} else if s, ok := call.GetText(r, "text"); ok {
 		next["text"] = w.fenced(s)
 	}
 	return next

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"sallyport.example/internal/call"
@@ -103,6 +104,14 @@ func TestPiecesAreBounded(t *testing.T) {
 	from := Source{CallID: "call_1", Operation: "a.send", Profile: &provenance.Profile{}, Rules: "rules"}
 	if got := from.Observed(provenance.Observation{Operation: "a.send"}); got != nil {
 		t.Errorf("%d pieces of a result that shows nothing", len(got))
+	}
+	seen := provenance.Observe(nil, provenance.ParseRequest(""), provenance.Result{Operation: "a.find", Values: []provenance.Value{provenance.JSONValue([]byte(`{"mail":"ann@books.example"}`))}})
+	if got := from.Observed(seen); len(got) != 1 {
+		t.Fatalf("%d pieces", len(got))
+	}
+	seen.Operation = strings.Repeat("x", maxBody)
+	if got := from.Observed(seen); got != nil {
+		t.Errorf("%d pieces of a result that shows too much", len(got))
 	}
 	var large bytes.Buffer
 	large.WriteString(`{"x":["`)

@@ -2,7 +2,6 @@ package evidence
 
 import (
 	"context"
-	"encoding/json"
 	"sync"
 	"sync/atomic"
 
@@ -76,7 +75,7 @@ func (x *Index) catchUp(ctx context.Context, store Store, sessionID string, rule
 	x.index.HashWith(func(value string) string { return Hash(store, value) })
 	for _, ev := range kept {
 		var seen provenance.Observation
-		if err := json.Unmarshal(ev.Body, &seen); err != nil {
+		if err := seen.UnmarshalBinary(ev.Body); err != nil {
 			return fault.Wrap(err, fault.StoreUnavailable, "What the session has seen can't be read.")
 		}
 		x.last = ev.Seq

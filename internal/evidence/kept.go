@@ -6,8 +6,6 @@
 package evidence
 
 import (
-	"encoding/json"
-
 	"sallyport.example/flow"
 	"sallyport.example/internal/fault"
 	"sallyport.example/provenance"
@@ -38,7 +36,7 @@ type Kept struct {
 	Seq    int64 // of its session, from 1; the store's
 	CallID string
 	Rules  string // digest of the profile that it was observed under: under another one it is worth nothing
-	Body   []byte // a provenance.Observation as JSON, at most 1 MiB
+	Body   []byte // a provenance.Observation in its binary form, at most 1 MiB
 }
 
 // Source is the call that brings evidence.
@@ -61,7 +59,7 @@ func (s Source) Observed(seen provenance.Observation) []Kept {
 		return nil
 	}
 	seen.Hide(s.Secrets, s.Hash)
-	body, err := json.Marshal(seen)
+	body, err := seen.MarshalBinary()
 	if err != nil || len(body) > maxBody {
 		return nil
 	}
@@ -73,7 +71,7 @@ func (s Source) Observed(seen provenance.Observation) []Kept {
 func (s Source) Approved(args []byte, shown []provenance.Finding, labels []flow.Held) (Kept, error) {
 	approved := provenance.Approve(s.Operation, s.CallID, s.Profile, args, shown, labels)
 	approved.Hide(s.Secrets, s.Hash)
-	body, err := json.Marshal(approved)
+	body, err := approved.MarshalBinary()
 	return s.kept(body), err
 }
 
@@ -93,10 +91,10 @@ func (s Source) GivenAway(sent Sent) ([]Kept, error) {
 		return nil, nil
 	}
 	given.Hide(s.Secrets, s.Hash)
-	body, err := json.Marshal(given)
+	body, err := given.MarshalBinary()
 	if err == nil && len(body) > maxBody {
 		of.Arguments = nil // it may have been anything
-		body, err = json.Marshal(provenance.GivenAway(of))
+		body, err = provenance.GivenAway(of).MarshalBinary()
 	}
 	return []Kept{s.kept(body)}, err
 }
@@ -108,7 +106,7 @@ func TakenOver(kept []Kept) ([]Kept, error) {
 	size, full := 0, len(kept) >= MaxPieces // what was given away later is not there
 	for _, ev := range kept {
 		var seen provenance.Observation
-		if err := json.Unmarshal(ev.Body, &seen); err != nil {
+		if err := seen.UnmarshalBinary(ev.Body); err != nil {
 			return nil, fault.Wrap(err, fault.StoreUnavailable, "What the session before has seen can't be read.")
 		}
 		full = full || string(ev.Body) == Full
@@ -124,6 +122,6 @@ func TakenOver(kept []Kept) ([]Kept, error) {
 
 // TakenAsAnything is one piece that says that the session may have given anything away.
 func TakenAsAnything() ([]Kept, error) {
-	body, err := json.Marshal(provenance.GivenAway(provenance.GivenCall{CallID: "session", Writes: true}))
+	body, err := provenance.GivenAway(provenance.GivenCall{CallID: "session", Writes: true}).MarshalBinary()
 	return []Kept{{CallID: "session", Rules: (&provenance.Profile{}).Digest(), Body: body}}, err
 }

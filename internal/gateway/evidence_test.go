@@ -603,20 +603,6 @@ func TestWhatIsNoEvidence(t *testing.T) {
 		}
 		w.mustAsk(w.do(p, "slack_send", args, ""))
 	})
-	t.Run("too much", func(t *testing.T) {
-		w := newTracedWorld(t)
-		p := w.tainted()
-		n := kept(w, p)
-		var b strings.Builder
-		b.WriteString(`[{"name":"Bob Stone","email":"bob.stone@corp.example"}`)
-		for i := range 900 {
-			fmt.Fprintf(&b, `,{"name":"n%d","a":"%[2]s%[1]d","b":"%[2]s-%[1]d","c":"%[2]s+%[1]d"}`, i, strings.Repeat("<&>", 80))
-		}
-		b.WriteString(`]`)
-		w.says("mail.people", structured(b.String()))
-		w.mustPermit(w.do(p, "mail_people", `{}`, ""))
-		none(t, w, p, n)
-	})
 }
 
 // Results that are made to confuse show nothing, and the call is answered as ever.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -22,9 +23,9 @@ func TestSecretsAreKeptAsHashes(t *testing.T) {
 	if err != nil || len(rows) < 4 {
 		t.Fatal(len(rows), err)
 	}
-	hashes := 0
+	hashes, hashed := 0, regexp.MustCompile(`\x00\x16[\w+/]{22}|"hashes":`) // in place of a text, or of pieces that were given away
 	for _, row := range rows {
-		hashes += strings.Count(string(row.Body), `"hash`)
+		hashes += len(hashed.FindAll(row.Body, -1))
 		for _, secret := range []string{seen, gave, strings.ToLower(seen), "wunderbar", "traband"} {
 			if strings.Contains(string(row.Body), secret) {
 				t.Errorf("%q stands in %s", secret, row.Body)
