@@ -9,6 +9,7 @@ import (
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
+	"sallyport.example/lab/sample"
 )
 
 // The judging stages together: everything between the credential and the intent, with eight arguments.
@@ -97,48 +98,20 @@ func BenchmarkUntrustedRead(b *testing.B) {
 	}
 }
 
-// bodies64KiB are results as tools give them, of 64 KiB each: a text block, or structured content.
-func bodies64KiB() map[string]string {
-	fill := func(line func(i int) string) string {
-		var b strings.Builder
-		for i := 0; b.Len() < 64<<10; i++ {
-			b.WriteString(line(i))
-		}
-		return b.String()
-	}
-	text := func(s string) string {
-		quoted, err := json.Marshal(s)
-		if err != nil {
-			panic(err) // of a string
-		}
-		return `{"content":[{"type":"text","text":` + string(quoted) + `}]}`
-	}
-	records := "[" + strings.TrimSuffix(fill(func(i int) string {
-		return fmt.Sprintf(`{"id":"m-%d","subject":"Offer %[1]d for the week","sender":"s%[1]d@acme.example","date":"2026-05-%02d","size":%[3]d,"unread":%t,"body":"Dear Ann, the offer of the week is here: see https://acme.example/offers/%[1]d and write back."},`,
-			1000+i, i%28+1, 100*i, i%2 == 0)
-	}), ",") + "]"
-	return map[string]string{
-		"words": text(fill(func(i int) string { return "the quick brown fox jumps over the lazy dog and goes on to the river\n" })),
-		"log": text(fill(func(i int) string {
-			return fmt.Sprintf("2026-05-%02dT10:%02d:%02d.123Z INFO request id=%08x from 10.0.%d.%d GET /v1/items/%d status=200 in 12.%dms\n", i%28+1, i%60, i%60, i*7919, i%256, i%250, i, i%10)
-		})),
-		"source": text(fill(func(i int) string {
-			return fmt.Sprintf("func f%d(a, b int) (int, error) {\n\tif a > b { // %[1]d\n\t\treturn pkg.Call(a.Field, b[%[1]d]), nil\n\t}\n}\n", i)
-		})),
-		"html": text(fill(func(i int) string {
-			return fmt.Sprintf("<li class=\"item\"><a href=\"https://news.example/story/%d\">Story %[1]d</a> by user%[1]d, %d points</li>\n", i, i%300)
-		})),
-		"records":    text(records),
-		"structured": structured(records),
-	}
-}
-
 // A read whose result has 64 KiB, untrusted and fenced, with scanning, evidence and both records.
 func BenchmarkResult64KiB(b *testing.B) {
-	for name, body := range bodies64KiB() {
-		b.Run(name, func(b *testing.B) {
+	for _, kind := range sample.Kinds {
+		b.Run(kind, func(b *testing.B) {
 			w := newTracedWorld(b)
-			w.says("mail.find", body)
+			text := sample.Text(kind, 64<<10)
+			quoted, err := json.Marshal(text)
+			if err != nil {
+				b.Fatal(err)
+			}
+			w.says("mail.find", `{"content":[{"type":"text","text":`+string(quoted)+`}]}`)
+			if kind == sample.Structured {
+				w.says("mail.find", structured(text))
+			}
 			p := w.open("worker", "erin", errand)
 			n := 0
 			b.ReportAllocs()

@@ -29,6 +29,8 @@ import (
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"sallyport.example/lab/sample"
 )
 
 func main() {
@@ -38,11 +40,12 @@ func main() {
 	span := flag.Duration("span", 2*time.Second, "how long each measurement runs")
 	rounds := flag.Int("rounds", 3, "how often each measurement is repeated; the median counts")
 	only := flag.String("only", "", "comma-separated subjects to measure, besides direct")
+	rows := flag.String("rows", "", "a text that the labels of the rows to measure have")
 	flag.Parse()
 	var err error
 	switch *role {
 	case "":
-		err = run(*binary, *span, *rounds, *only)
+		err = run(*binary, *span, *rounds, *only, *rows)
 	case "echo":
 		err = serve(echo())
 	case "proxy":
@@ -79,19 +82,38 @@ func serve(h http.Handler) error {
 }
 
 type echoArgs struct {
-	Text string `json:"text"`
-	Size int    `json:"size,omitempty"`
+	Text string `json:"text,omitempty"`
+	Kind string `json:"kind,omitempty"` // of sample.Kinds, in place of Text
+	Size int    `json:"size,omitempty"` // of it, in bytes
 }
 
 func echo() http.Handler {
 	s := mcp.NewServer(&mcp.Implementation{Name: "echo", Version: "1"}, nil)
-	mcp.AddTool(s, &mcp.Tool{Name: "echo", Description: "Returns the text."}, func(_ context.Context, _ *mcp.CallToolRequest, a echoArgs) (*mcp.CallToolResult, any, error) {
-		text := a.Text
-		if a.Size > 0 {
-			text = strings.Repeat("lorem ipsum dolor sit amet, consectetur. ", a.Size/41+1)[:a.Size]
+	made := map[echoArgs]*mcp.CallToolResult{}
+	var mu sync.Mutex
+	answer := func(_ context.Context, _ *mcp.CallToolRequest, a echoArgs) (*mcp.CallToolResult, any, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if r := made[a]; r != nil {
+			return r, nil, nil
 		}
-		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: text}}}, nil, nil
-	})
+		text := a.Text
+		if a.Kind != "" {
+			text = sample.Text(a.Kind, a.Size)
+		}
+		r := &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: text}}}
+		if a.Kind == sample.Structured {
+			r.StructuredContent = json.RawMessage(`{"records":` + text + `}`)
+			r.Content = []mcp.Content{&mcp.TextContent{Text: `{"records":` + text + `}`}}
+		}
+		if len(made) < 100 {
+			made[a] = r
+		}
+		return r, nil, nil
+	}
+	for _, name := range []string{"echo", "trusted"} {
+		mcp.AddTool(s, &mcp.Tool{Name: name, Description: "Returns a text."}, answer)
+	}
 	return mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return s }, nil)
 }
 
@@ -179,9 +201,10 @@ func pooled() *http.Client {
 
 // process is a subject under load.
 type process struct {
-	name, url, token, tool string
-	cmd                    *exec.Cmd
-	stdin                  io.Closer
+	name, url string
+	session   func(ctx context.Context) (token string, err error) // opens one for a caller; nil: it takes no token
+	cmd       *exec.Cmd
+	stdin     io.Closer
 }
 
 func start(name string, cmd *exec.Cmd) (*process, *bufio.Scanner, error) {
@@ -197,7 +220,7 @@ func start(name string, cmd *exec.Cmd) (*process, *bufio.Scanner, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, nil, err
 	}
-	return &process{name: name, cmd: cmd, stdin: in, tool: "echo"}, bufio.NewScanner(out), nil
+	return &process{name: name, cmd: cmd, stdin: in}, bufio.NewScanner(out), nil
 }
 
 func self(name, role, target string) (*process, error) {
@@ -222,7 +245,8 @@ admin_listen: 127.0.0.1:0
 upstreams:
   bench: {url: %q}
 operations:
-  bench.echo: {expose_as: echo, sensitivity: internal_source, effect: read, output: trusted, external_io: false}
+  bench.echo: {expose_as: echo, sensitivity: internal_source, effect: read, external_io: false}
+  bench.trusted: {expose_as: trusted, sensitivity: internal_source, effect: read, output: trusted, external_io: false}
 limits: {calls_per_minute: 100000000, execution_budget: 100h}
 `, target)
 	path := filepath.Join(dir, "sallyport.yaml")
@@ -244,16 +268,38 @@ limits: {calls_per_minute: 100000000, execution_budget: 100h}
 			if err := json.Unmarshal(b, &a); err != nil {
 				return nil, err
 			}
-			token, err := os.ReadFile(filepath.Join(data, "local.token"))
+			token, err := exec.Command(binary, "token", "create", "--host", "bench", "--config", path, "--data", data).Output()
 			if err != nil {
-				return nil, err
+				return nil, fmt.Errorf("%s token create: %w", binary, err)
 			}
-			p.url, p.token = a.Agent+"/mcp", strings.TrimSpace(string(token))
+			p.url = a.Agent + "/mcp"
+			p.session = func(ctx context.Context) (string, error) { return open(ctx, a.Agent, strings.TrimSpace(string(token))) }
 			return p, nil
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
 	return nil, fmt.Errorf("%s serve did not write addresses.json", binary)
+}
+
+// open opens a session of the built-in agent. Each caller has one of its own, since a session keeps only so much of what it has seen.
+func open(ctx context.Context, gateway, host string) (token string, err error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, gateway+"/v1/session", strings.NewReader(`{"agent_id":"local","user_request":"Read what there is."}`))
+	if err != nil {
+		return "", err
+	}
+	r.Header.Set("Content-Type", "application/json")
+	res, err := auth{host, http.DefaultTransport}.RoundTrip(r)
+	if err != nil {
+		return "", err
+	}
+	defer res.Body.Close()
+	var opened struct {
+		Token string `json:"session_token"`
+	}
+	if err := json.NewDecoder(res.Body).Decode(&opened); err != nil || opened.Token == "" {
+		return "", fmt.Errorf("no session was opened: status %d, %w", res.StatusCode, err)
+	}
+	return opened.Token, nil
 }
 
 func (p *process) stop() {
@@ -312,14 +358,14 @@ func (a auth) RoundTrip(r *http.Request) (*http.Response, error) {
 // caller makes one call and returns when it is answered.
 type caller func(ctx context.Context) error
 
-func sdkCaller(ctx context.Context, p *process, hc *http.Client, args map[string]any) (caller, func(), error) {
+func sdkCaller(ctx context.Context, p *process, hc *http.Client, st setting) (caller, func(), error) {
 	client := mcp.NewClient(&mcp.Implementation{Name: "load", Version: "1"}, nil)
 	s, err := client.Connect(ctx, &mcp.StreamableClientTransport{Endpoint: p.url, HTTPClient: hc, DisableStandaloneSSE: true}, nil)
 	if err != nil {
 		return nil, nil, err
 	}
 	return func(ctx context.Context) error {
-		r, err := s.CallTool(ctx, &mcp.CallToolParams{Name: p.tool, Arguments: args})
+		r, err := s.CallTool(ctx, &mcp.CallToolParams{Name: st.tool(), Arguments: st.args})
 		if err != nil {
 			return err
 		}
@@ -331,7 +377,7 @@ func sdkCaller(ctx context.Context, p *process, hc *http.Client, args map[string
 	}, func() { s.Close() }, nil
 }
 
-func rawCaller(ctx context.Context, p *process, hc *http.Client, args map[string]any) (caller, func(), error) {
+func rawCaller(ctx context.Context, p *process, hc *http.Client, st setting) (caller, func(), error) {
 	var session string
 	post := func(ctx context.Context, body string) (string, error) {
 		r, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url, strings.NewReader(body))
@@ -364,11 +410,11 @@ func rawCaller(ctx context.Context, p *process, hc *http.Client, args map[string
 	if _, err := post(ctx, `{"jsonrpc":"2.0","method":"notifications/initialized"}`); err != nil {
 		return nil, nil, err
 	}
-	a, err := json.Marshal(args)
+	a, err := json.Marshal(st.args)
 	if err != nil {
 		return nil, nil, err
 	}
-	call := fmt.Sprintf(`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":%q,"arguments":%s}}`, p.tool, a)
+	call := fmt.Sprintf(`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":%q,"arguments":%s}}`, st.tool(), a)
 	return func(ctx context.Context) error {
 		answer, err := post(ctx, call)
 		if err == nil && (!strings.Contains(answer, `"content"`) || strings.Contains(answer, `"isError":true`)) {
@@ -378,32 +424,39 @@ func rawCaller(ctx context.Context, p *process, hc *http.Client, args map[string
 	}, func() {}, nil
 }
 
-type sample struct {
+type sampled struct {
 	perSecond, p50us, p99us, cpuUS float64
 }
 
 // measure runs callers against the subject for the span.
-func measure(p *process, client string, callers int, span time.Duration, args map[string]any) (sample, error) {
+func measure(p *process, st setting, span time.Duration) (sampled, error) {
 	ctx := context.Background()
-	hc := pooled()
-	hc.Transport = auth{p.token, hc.Transport}
-	defer hc.CloseIdleConnections()
-	calls := make([]caller, callers)
+	shared := pooled()
+	defer shared.CloseIdleConnections()
+	calls := make([]caller, st.callers)
 	for i := range calls {
+		hc := &http.Client{Transport: shared.Transport}
+		if p.session != nil {
+			token, err := p.session(ctx)
+			if err != nil {
+				return sampled{}, fmt.Errorf("%s: %w", p.name, err)
+			}
+			hc.Transport = auth{token, shared.Transport}
+		}
 		make := sdkCaller
-		if client == "raw" {
+		if st.client == "raw" {
 			make = rawCaller
 		}
-		c, done, err := make(ctx, p, hc, args)
+		c, done, err := make(ctx, p, hc, st)
 		if err != nil {
-			return sample{}, fmt.Errorf("%s: %w", p.name, err)
+			return sampled{}, fmt.Errorf("%s: %w", p.name, err)
 		}
 		defer done()
 		calls[i] = c
 	}
 	for _, c := range calls { // warm up connections
 		if err := c(ctx); err != nil {
-			return sample{}, fmt.Errorf("%s: %w", p.name, err)
+			return sampled{}, fmt.Errorf("%s: %w", p.name, err)
 		}
 	}
 	var n atomic.Int64
@@ -434,11 +487,11 @@ func measure(p *process, client string, callers int, span time.Duration, args ma
 	wg.Wait()
 	elapsed := time.Since(began)
 	if failed != nil {
-		return sample{}, failed
+		return sampled{}, failed
 	}
 	slices.Sort(all)
 	at := func(q float64) float64 { return float64(all[int(q*float64(len(all)-1))].Nanoseconds()) / 1e3 }
-	return sample{
+	return sampled{
 		perSecond: float64(n.Load()) / elapsed.Seconds(), p50us: at(.5), p99us: at(.99),
 		cpuUS: float64((p.cpu() - cpu).Microseconds()) / float64(n.Load()),
 	}, nil
@@ -447,10 +500,36 @@ func measure(p *process, client string, callers int, span time.Duration, args ma
 type setting struct {
 	label, client string
 	callers       int
-	args          map[string]any
+	args          echoArgs
+	trusted       bool // by the operator's word, so that results need no fence
 }
 
-func run(binary string, span time.Duration, rounds int, only string) error {
+func (s setting) tool() string {
+	if s.trusted {
+		return "trusted"
+	}
+	return "echo"
+}
+
+// settings are the rows that are measured.
+func settings() []setting {
+	small := echoArgs{Text: strings.Repeat("hello world ", 11)[:128]}
+	all := []setting{
+		{"1 caller, Go SDK, 128 bytes", "sdk", 1, small, false}, {"64 callers, Go SDK, 128 bytes", "sdk", 64, small, false},
+		{"1 caller, raw HTTP, 128 bytes", "raw", 1, small, false}, {"64 callers, raw HTTP, 128 bytes", "raw", 64, small, false},
+		{"64 callers, raw HTTP, 128 bytes, trusted", "raw", 64, small, true},
+		{"500 callers, raw HTTP, 128 bytes", "raw", 500, small, false}, {"1000 callers, raw HTTP, 128 bytes", "raw", 1000, small, false},
+		{"64 callers again, raw HTTP, 128 bytes", "raw", 64, small, false},
+	}
+	for _, kind := range sample.Kinds {
+		all = append(all, setting{"8 callers, 64 KiB of " + kind, "raw", 8, echoArgs{Kind: kind, Size: 64 << 10}, false})
+	}
+	return append(all, setting{"8 callers, 64 KiB of structured, trusted", "raw", 8, echoArgs{Kind: sample.Structured, Size: 64 << 10}, true},
+		setting{"8 callers, 1 MiB of words", "raw", 8, echoArgs{Kind: "words", Size: 1 << 20}, false},
+		setting{"8 callers, 1 MiB of records", "raw", 8, echoArgs{Kind: "records", Size: 1 << 20}, false})
+}
+
+func run(binary string, span time.Duration, rounds int, only, rows string) error {
 	dir, err := os.MkdirTemp("", "bench-*")
 	if err != nil {
 		return err
@@ -478,19 +557,16 @@ func run(binary string, span time.Duration, rounds int, only string) error {
 		defer p.stop()
 		subjects = append(subjects, p)
 	}
-	small := map[string]any{"text": "hello"}
-	settings := []setting{
-		{"1 caller, Go SDK", "sdk", 1, small}, {"8 callers, Go SDK", "sdk", 8, small}, {"64 callers, Go SDK", "sdk", 64, small},
-		{"1 caller, raw HTTP", "raw", 1, small}, {"64 callers, raw HTTP", "raw", 64, small},
-		{"8 callers, Go SDK, 64 KiB result", "sdk", 8, map[string]any{"text": "", "size": 64 << 10}},
-	}
 	fmt.Printf("%d cores, %s, %s, %d rounds of %s each; medians, spread as (min–max) of the ratio to direct\n", runtime.NumCPU(), runtime.GOARCH, runtime.Version(), rounds, span)
 	p50 := map[string]float64{}
-	for _, st := range settings {
-		samples := map[string][]sample{}
+	for _, st := range settings() {
+		if !strings.Contains(st.label, rows) {
+			continue
+		}
+		samples := map[string][]sampled{}
 		for range rounds { // in turn, so that a drift of the machine hits all alike
 			for _, p := range subjects {
-				s, err := measure(p, st.client, st.callers, span, st.args)
+				s, err := measure(p, st, span)
 				if err != nil {
 					return err
 				}
@@ -504,11 +580,16 @@ func run(binary string, span time.Duration, rounds int, only string) error {
 			for i, s := range ss {
 				ratios = append(ratios, s.perSecond/samples["direct"][i].perSecond)
 			}
-			m := func(f func(sample) float64) float64 { return median(ss, f) }
-			half := m(func(s sample) float64 { return s.p50us })
+			m := func(f func(sampled) float64) float64 { return median(ss, f) }
+			half := m(func(s sampled) float64 { return s.p50us })
 			p50[p.name+"/"+st.label] = half
-			fmt.Printf("  %-12s %10.0f %8.2f (%.2f–%.2f) %14.0f %10.0f %12.0f\n", p.name, m(func(s sample) float64 { return s.perSecond }),
-				medianOf(ratios), slices.Min(ratios), slices.Max(ratios), half, m(func(s sample) float64 { return s.p99us }), m(func(s sample) float64 { return s.cpuUS }))
+			fmt.Printf("  %-12s %10.0f %8.2f (%.2f–%.2f) %14.0f %10.0f %12.0f\n", p.name, m(func(s sampled) float64 { return s.perSecond }),
+				medianOf(ratios), slices.Min(ratios), slices.Max(ratios), half, m(func(s sampled) float64 { return s.p99us }), m(func(s sampled) float64 { return s.cpuUS }))
+		}
+		of := func(name string, f func(sampled) float64) float64 { return median(samples[name], f) }
+		if len(samples["sallyport"]) > 0 && len(samples["proxy"]) > 0 {
+			cpu, rate := func(s sampled) float64 { return s.cpuUS }, func(s sampled) float64 { return s.perSecond }
+			fmt.Printf("  sallyport / proxy: CPU %.2f, throughput %.2f\n", of("sallyport", cpu)/of("proxy", cpu), of("sallyport", rate)/of("proxy", rate))
 		}
 		if a, b := p50["sallyport/"+st.label], p50["proxy+fsync/"+st.label]; a > 0 && b > 0 && st.callers == 1 {
 			fmt.Printf("  p50 of sallyport / p50 of proxy+fsync: %.2f\n", a/b)
@@ -522,7 +603,7 @@ func run(binary string, span time.Duration, rounds int, only string) error {
 	return nil
 }
 
-func median(ss []sample, f func(sample) float64) float64 {
+func median(ss []sampled, f func(sampled) float64) float64 {
 	var v []float64
 	for _, s := range ss {
 		v = append(v, f(s))
