@@ -435,12 +435,16 @@ func keepsAll(path, value string) bool {
 
 // record keeps either the values of a record that outsiders may have written (free), or the others.
 func (o *observer) record(out *seenRecord, rec record, free bool) {
-	keys := map[string]int{}
+	keys, values := map[string]int{}, 0
 	for _, f := range rec.fields {
-		if f.key {
+		if f.key && !free {
 			keys[f.name]++
 		}
+		if (o.class(f) == classFree) == free {
+			values++
+		}
 	}
+	out.Values = slices.Grow(out.Values, values)
 	for _, f := range rec.fields {
 		if c := o.class(f); (c == classFree) == free && !(f.key && free) {
 			o.value(out, f, c, f.key && keys[f.name] > 1)
@@ -630,7 +634,7 @@ func (o *observer) split(records []record, v any, outer bool) []record {
 			f := field{name: m.name}
 			return f.listedIn(o.p.TrustedFields) || f.listedIn(o.p.Names) || f.listedIn(o.p.Delegable) || idField(m.name, o.p.IDKind)
 		})
-		var rest record
+		rest := record{make([]field, 0, 2*len(v))}
 		for _, m := range v {
 			list, isList := m.value.([]any)
 			inner, isObject := m.value.(object)

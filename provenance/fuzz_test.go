@@ -3,6 +3,7 @@ package provenance
 import (
 	"encoding/json"
 	"math/big"
+	"net/url"
 	"reflect"
 	"regexp"
 	"slices"
@@ -348,6 +349,24 @@ func FuzzJudgeCall(f *testing.F) {
 		hostile := Observe(&Profile{Names: []string{"subject"}}, w, Result{Operation: "web.fetch", CallID: "c3", Values: []Value{JSONValue(args), JSONValue(payload), TextValue(string(args))}})
 		if more := judge(hostile); r.Verdict != Permit && more.Verdict == Permit {
 			t.Fatalf("%s; with more of an outsider's %s", r.Reason, more.Reason)
+		}
+	})
+}
+
+// What is read fast is what is read slowly: texts of ASCII, and addresses of plain characters.
+func FuzzFold(f *testing.F) {
+	for _, s := range []string{"", " ", "A  b\t\n C ", "\v\f x", "\u0085A", "\u00a0 É", "a\x00 b", "https://a.example/b?c=d&e", "a.example", "_a.example.", "a_.example/~x"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		if got, want := fold(s), strings.Join(strings.Fields(strings.ToLower(s)), " "); got != want {
+			t.Fatalf("%q is folded to %q, not %q", s, got, want)
+		}
+		host, path, _ := strings.Cut(strings.ToLower(s), "/")
+		if l, ok := linkOf(s); ok && !strings.Contains(s, ":") {
+			if _, err := url.Parse("https://" + strings.TrimSuffix(host, ".") + "/" + path); err != nil {
+				t.Fatalf("%q is the link %q, but %v", s, l, err)
+			}
 		}
 	})
 }

@@ -1,6 +1,7 @@
 package provenance
 
 import (
+	"bytes"
 	"math/big"
 	"net/netip"
 	"net/url"
@@ -219,7 +220,24 @@ var variation = &unicode.RangeTable{
 const likeASCII = "\u0130\u212a"
 
 // fold is s in lower case with every run of white space as one space.
-func fold(s string) string { return strings.Join(strings.Fields(strings.ToLower(s)), " ") }
+func fold(s string) string {
+	b := make([]byte, 0, len(s))
+	for i := range len(s) {
+		switch c := s[i]; {
+		case c >= utf8.RuneSelf:
+			return strings.Join(strings.Fields(strings.ToLower(s)), " ")
+		case c == ' ' || c >= '\t' && c <= '\r':
+			if len(b) > 0 && b[len(b)-1] != ' ' {
+				b = append(b, ' ')
+			}
+		case c >= 'A' && c <= 'Z':
+			b = append(b, c|0x20)
+		default:
+			b = append(b, c)
+		}
+	}
+	return string(bytes.TrimSuffix(b, []byte(" ")))
+}
 
 // mailOf reads one mail address: a@b.c, or A <a@b.c>, of which programs take the part in brackets. If the name could itself be taken for an address
 // or a list, the value is no address.
@@ -337,8 +355,10 @@ func linkOf(s string) (string, bool) {
 			return "", false
 		}
 	}
-	if _, err := url.Parse("https://" + strings.TrimSuffix(bare, ".") + path); err != nil {
-		return "", false
+	if !only(bare, lower+digits+".-_") || !only(path, lower+upper+digits+"/?=&-._~") { // an address of these alone can always be read
+		if _, err := url.Parse("https://" + strings.TrimSuffix(bare, ".") + path); err != nil {
+			return "", false
+		}
 	}
 	if path == "/" {
 		path = ""
