@@ -370,3 +370,19 @@ func FuzzFold(f *testing.F) {
 		}
 	})
 }
+
+// What the words of a request rule out stands nowhere in it as a phrase.
+func FuzzPhrase(f *testing.F) {
+	for _, s := range [][2]string{{"the brown fox", "brown fox"}, {"a.b c", "a.b"}, {"né e\u0301x", "e\u0301x"}, {"x (foo) y", "(foo)"}, {"one two", "ne two"}, {"文字 and", "文字"}, {"a\xffb c", "\xffb"}} {
+		f.Add(s[0], s[1])
+	}
+	f.Fuzz(func(t *testing.T, request, s string) {
+		w := ParseRequest(request)
+		if s = fold(s); utf8.RuneCountInString(s) < 3 || !utf8.ValidString(s) {
+			return
+		}
+		if got, want := w.phrase(s), w.searched(s); got != want {
+			t.Fatalf("%q has the phrase %q: %t, but when it is searched %t", request, s, got, want)
+		}
+	})
+}

@@ -3,6 +3,7 @@ package provenance
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"regexp"
 	"strconv"
 	"strings"
@@ -16,7 +17,8 @@ const maxRequest = 64 << 10
 
 // Request is a person's request, parsed once: it tells which values the person named. The zero Request names none.
 type Request struct {
-	text    string // folded
+	text    string          // folded
+	runs    map[string]bool // of text
 	raw     string
 	cased   string // raw, with every place as in text
 	forms   map[form]bool
@@ -43,7 +45,10 @@ func ParseRequest(request string) *Request {
 		request = request[:maxRequest]
 		request = request[:max(0, strings.LastIndexFunc(request, unicode.IsSpace))] // a cut word would be another word
 	}
-	w := &Request{text: fold(request), raw: strings.Join(strings.Fields(request), " "), cased: spaced(request), forms: map[form]bool{}, grouped: map[string]bool{}, where: map[string][]int{}, commas: map[int]bool{}, dates: map[string]bool{}, times: map[string]bool{}}
+	w := &Request{text: fold(request), raw: strings.Join(strings.Fields(request), " "), cased: spaced(request), runs: map[string]bool{}, forms: map[form]bool{}, grouped: map[string]bool{}, where: map[string][]int{}, commas: map[int]bool{}, dates: map[string]bool{}, times: map[string]bool{}}
+	for run := range runs(w.text) {
+		w.runs[run] = true
+	}
 	last, links := "", map[form]int{}
 	for gap, whole := range split(request) {
 		token := strings.Trim(whole, ".:!?'’*_`")
@@ -225,6 +230,21 @@ func (w *Request) phrase(s string) bool {
 	if utf8.RuneCountInString(s) < 3 {
 		return false
 	}
+	for run := range runs(s) { // between word boundaries each is a whole one of the request, too: most texts are told by their first
+		if !w.runs[run] {
+			return false
+		}
+	}
+	return w.searched(s)
+}
+
+// runs are the longest parts of a text that have letters and digits alone.
+func runs(s string) iter.Seq[string] {
+	return strings.FieldsFuncSeq(s, func(r rune) bool { return !inWord(r) })
+}
+
+// searched finds a folded text between word boundaries.
+func (w *Request) searched(s string) bool {
 	for from := 0; ; {
 		i := strings.Index(w.text[from:], s)
 		if i < 0 {

@@ -14,7 +14,7 @@ const maxIDPlaces = 100
 // that begins with the name of another kind (order-77) need a word before them: the name of the kind, or without a kind one of "id", "number" and
 // "#". Between the name and the id, only such words and other ids may stand ("files 13 and 14").
 func (w *Request) givesID(value, kind string) bool {
-	if w == nil || len(kind) > maxDisplayField {
+	if w == nil || len(kind) > maxDisplayField || len(w.where[value]) == 0 && len(w.where["#"+value]) == 0 {
 		return false
 	}
 	_, isNumber := numberOf(value)
