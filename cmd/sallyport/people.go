@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"sallyport.example/client"
+	"sallyport.example/internal/console"
 	"sallyport.example/internal/display"
 	"sallyport.example/internal/sentence"
 )
@@ -195,19 +196,19 @@ func (s *state) rows(t *table) {
 	servers(t, s.Servers)
 }
 
-// sinceLoaded says since when a configuration is in force, and how its files stand to it.
+// sinceLoaded says since when a configuration is in force, and whether the files agree with it.
 func sinceLoaded(c *client.Configuration) string {
-	text := "loaded " + show(c.LoadedAt) + " by " + c.LoadedBy
+	text := "loaded " + show(c.LoadedAt) + " " + console.HowLoaded(c.LoadedBy)
 	switch {
 	case c.Unusable:
-		return text + "; its files were changed and can't be loaded: sallyport lint says why"
+		return text + "; the files were changed and can't be loaded: sallyport lint says why"
 	case c.Differs:
 		const most = 5
 		names := strings.Join(c.Changed[:min(len(c.Changed), most)], ", ")
 		if more := len(c.Changed) - most; more > 0 {
 			names += fmt.Sprintf(" and %d more", more)
 		}
-		return text + "; its files say something else (" + names + "): sallyport reload"
+		return text + "; the files were changed (" + names + "): sallyport reload puts that in force"
 	}
 	return text
 }
@@ -267,7 +268,7 @@ func (s *state) open(t *table) {
 		switch {
 		case !one.Own || one.State != "open":
 		case one.Next != nil:
-			t.field("", one.AgentID+": the next conversation is a fresh session, as "+one.Next.By+" ordered")
+			t.field("", one.AgentID+": the next conversation gets a fresh session, ordered by "+one.Next.By)
 		case len(one.Labels) > 0 || one.BudgetLeftMS == 0:
 			t.field("", "begin another piece of work: sallyport run --agent "+one.AgentID+" -- COMMAND, or sallyport sessions next --agent "+one.AgentID)
 		}

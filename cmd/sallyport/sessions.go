@@ -115,17 +115,17 @@ func (c *cli) sessionNext() *cobra.Command {
 	cmd := printing(c, about{
 		use: "next --agent ID", short: "Let an agent's next conversation be a fresh session, once",
 		long: `For clients that have the agent's own token. When the agent connects the next time, its session is closed, and a fresh one takes its place: without
-labels, words, a plan, or used budget. What still runs in the old conversation is refused from then on. End that conversation before you give this
-command: the fresh session is of whoever connects first. For a program that you start yourself, use sallyport run.`,
+labels, words, a plan, or used budget. Calls of the old conversation are refused from then on. End that conversation before you give this
+command: whichever connects first gets the fresh session. For a program that you start yourself, use sallyport run.`,
 		example: "sallyport sessions next --agent dev",
 	}, func(ctx context.Context, cl *client.Client, _ []string) (*client.NextSession, error) {
 		return cl.OrderNextSession(ctx, agent)
 	}, func(t *table, n *client.NextSession) {
 		if n.SessionID == "" {
-			t.line("%s has had no session of its own: its first conversation is a fresh one.", n.AgentID)
+			t.line("%s has no session of its own yet: its first conversation gets a fresh one.", n.AgentID)
 			return
 		}
-		t.line("The next conversation of %s is a fresh session, in the place of %s. Start it now: the first one that connects has it.", n.AgentID, n.SessionID)
+		t.line("The next conversation of %s gets a fresh session in place of %s. Start it now: whichever connects first gets it.", n.AgentID, n.SessionID)
 	})
 	needed(cmd, &agent, "agent", "id of the agent")
 	c.completeFlag(cmd, "agent", "AGENT")
@@ -226,7 +226,7 @@ func sessionRows(s *client.Session, width int) (rows []string, whole bool) {
 	t.field("waits for people", show(s.PendingApprovals))
 	t.field("budget left", budgetLeft(*s))
 	if s.Next != nil {
-		t.field("next conversation", "a fresh session, as "+s.Next.By+" ordered "+show(s.Next.At))
+		t.field("next conversation", "a fresh session, ordered by "+s.Next.By+" "+show(s.Next.At))
 	}
 	if s.Plan == nil {
 		return t.rows, true

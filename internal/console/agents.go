@@ -105,6 +105,9 @@ type agentPage struct {
 	Exact    []piece
 }
 
+// Agent is the agent's id, as the page of a session names it.
+func (d agentPage) Agent() string { return d.AgentID }
+
 func (c *Console) showAgent(w http.ResponseWriter, r *http.Request, p identity.Principal, d agentPage, status int) {
 	id := r.PathValue("id")
 	a, ok := c.o.Agents().Get(id)

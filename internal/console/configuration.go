@@ -24,6 +24,17 @@ type Configuration struct {
 	Refused  *ReloadRefusal `json:"refused,omitempty" doc:"The last reload that was refused since."`
 }
 
+// HowLoaded says how a configuration was loaded, by its LoadedBy: in words for people.
+func HowLoaded(by string) string {
+	switch by {
+	case "gateway:start":
+		return "when the gateway started"
+	case "gateway:signal":
+		return "by a signal (SIGHUP)"
+	}
+	return "by " + by
+}
+
 // ReloadRefusal is a reload that changed nothing.
 type ReloadRefusal struct {
 	At   time.Time `json:"at"`

@@ -42,7 +42,7 @@ func TestLabelsPage(t *testing.T) {
 			Answers: []LabelAnswer{{Digest: "d1", Means: "They only read.", Frees: []string{"find(<u>q)"}, Entries: []string{"crm.find: {effect: read}<hr>"}, With: "7 questions, 0 calls refused"}}}}}}
 	w.c.o.Labels = desk
 	page := w.ask("operator", "/tools/labels", nil).Body.String()
-	contains(t, page, "agents made 50 calls in 3 sessions", "20 calls, 1 in clean sessions", "as it is now: 41 questions, 2 calls refused", "With this: 7 questions, 0 calls refused", "Without: 41 questions", `value="d1"`, "Take this",
+	contains(t, page, "agents made 50 calls in 3 sessions", "20 calls, 1 in clean sessions", "as it is now: 41 questions, 2 calls refused", "With these labels: 7 questions, 0 calls refused", "Without: 41 questions", `value="d1"`, "Add these labels",
 		"find&lt;script&gt;", "find(&lt;u&gt;q)", "{effect: read}&lt;hr&gt;", "crm.&lt;i&gt;odd", "its definition has changed", "&lt;b&gt;entries")
 	if strings.Contains(page, "<script>") || strings.Contains(page, "\u202e") {
 		t.Error("a server's words stand in the page as they are")
@@ -65,9 +65,9 @@ func TestLabelsPage(t *testing.T) {
 	if rec := w.ask("operator", "/tools/labels", url.Values{"digest": {"d1"}}); rec.Code != 303 || rec.Header().Get("Location") != "/tools/labels?taken" || len(desk.taken) != 1 || desk.taken[0] != "d1 person:ann" {
 		t.Errorf("%d %v", rec.Code, desk.taken)
 	}
-	contains(t, w.ask("operator", "/tools/labels?taken", nil).Body.String(), "an admin reloads the configuration")
+	contains(t, w.ask("operator", "/tools/labels?taken", nil).Body.String(), "an admin <a href=\"/#configuration\">reloads the configuration")
 	desk.err = fault.New(fault.Conflict, "This is not proposed any more.")
-	if rec := w.ask("operator", "/tools/labels", url.Values{"digest": {"old"}}); rec.Code != 409 || !strings.Contains(rec.Body.String(), "not proposed any more") || !strings.Contains(rec.Body.String(), "Take this") {
+	if rec := w.ask("operator", "/tools/labels", url.Values{"digest": {"old"}}); rec.Code != 409 || !strings.Contains(rec.Body.String(), "not proposed any more") || !strings.Contains(rec.Body.String(), "Add these labels") {
 		t.Errorf("%d", rec.Code)
 	}
 }

@@ -1454,7 +1454,7 @@ func TestOrderTheNextSession(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const button = "Start a fresh session for the next conversation"
+	const button = "Order a fresh session"
 	for _, page := range []string{"/agents/worker", "/sessions/" + own.ID} {
 		contains(t, w.ask("viewer operator", page, nil).Body.String(), button, `action="/agents/worker/next"`)
 		if strings.Contains(w.ask("viewer", page, nil).Body.String(), button) {
@@ -1467,8 +1467,8 @@ func TestOrderTheNextSession(t *testing.T) {
 	if e := w.last("session.next"); e.Actor != "person:ann" || e.Agent != "worker" || e.Session != own.ID {
 		t.Errorf("on record: %+v", e)
 	}
-	contains(t, w.ask("viewer", "/agents/worker", nil).Body.String(), "Its next conversation is a fresh session, as person:ann ordered")
-	contains(t, w.ask("viewer operator", "/sessions/"+own.ID, nil).Body.String(), "by person:ann: it happens when the agent connects the next time")
+	contains(t, w.ask("viewer", "/agents/worker", nil).Body.String(), "The next conversation gets a fresh session: person:ann ordered it")
+	contains(t, w.ask("viewer operator", "/sessions/"+own.ID, nil).Body.String(), "person:ann did it")
 	if rec := w.ask("viewer operator", "/agents/nobody/next", url.Values{}); rec.Code != 404 {
 		t.Errorf("an agent that there isn't: %d", rec.Code)
 	}

@@ -21,18 +21,19 @@ const firstLength = 160
 // words are the functions that templates use.
 func (c *Console) words() template.FuncMap {
 	return template.FuncMap{
-		"p":     func(s any) string { return display.Line(fmt.Sprint(s), shownLength) },
-		"whole": func(s any) string { return display.Line(fmt.Sprint(s), 64<<10) },
-		"at":    func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05") },
-		"stamp": func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
-		"ago":   func(t time.Time) string { return length(c.o.Clock().Sub(t)) + " ago" },
-		"left":  func(t time.Time) string { return length(t.Sub(c.o.Clock())) },
-		"short": func(hash string) string { return hash[:min(12, len(hash))] },
-		"lower": strings.ToLower,
-		"odd":   threat.NameLookalike,
-		"asset": func(name string) string { return assetPaths[name] },
-		"count": count,
-		"first": func(raw json.RawMessage) string { return display.Line(string(raw), firstLength) },
+		"p":      func(s any) string { return display.Line(fmt.Sprint(s), shownLength) },
+		"whole":  func(s any) string { return display.Line(fmt.Sprint(s), 64<<10) },
+		"at":     func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05") },
+		"stamp":  func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
+		"ago":    func(t time.Time) string { return length(c.o.Clock().Sub(t)) + " ago" },
+		"loaded": HowLoaded,
+		"left":   func(t time.Time) string { return length(t.Sub(c.o.Clock())) },
+		"short":  func(hash string) string { return hash[:min(12, len(hash))] },
+		"lower":  strings.ToLower,
+		"odd":    threat.NameLookalike,
+		"asset":  func(name string) string { return assetPaths[name] },
+		"count":  count,
+		"first":  func(raw json.RawMessage) string { return display.Line(string(raw), firstLength) },
 		"yes": func(votes []approval.Vote) (n int) {
 			for _, v := range votes {
 				if v.Decision == approval.Approve {

@@ -40,7 +40,7 @@ func TestReload(t *testing.T) {
 // An admin reloads on the overview, which says what is in force and why a reload was refused.
 func TestReloadOnThePage(t *testing.T) {
 	w := newWorld(t)
-	if p := checkPage(t, "operator", w.browser("olga", identity.Operator).get("/")); !strings.Contains(p.text, "loaded by gateway:start") || strings.Contains(p.text, "Reload the configuration") {
+	if p := checkPage(t, "operator", w.browser("olga", identity.Operator).get("/")); !strings.Contains(p.text, "loaded when the gateway started") || strings.Contains(p.text, "Reload the configuration") {
 		t.Errorf("an operator sees %s", p.text)
 	}
 	admin := w.browser("alice", identity.Admin)

@@ -108,6 +108,7 @@ func busy(t *testing.T, words string) (d *desk, paths []string) {
 	pending := ask(token, "bank_transfer", transfer(5))
 	ask(token, "bank_transfer", transfer(6))
 	note := ask(token, "strange_note", map[string]any{"to": words, "also to": "billing@аcme.example xn--pple-43d.com"})
+	must(t, d.connect(token, revision0728, nil), "strange_other", map[string]any{}) // it has no label, so the page of labels proposes some
 	stopped := ask(token, "mail_send", map[string]any{"to": words + " of others", "body": words})
 
 	labelled, err := d.root.StartSession(ctx, client.OpenSession{AgentID: "tester", UserRequest: "Keep a note. " + words, Requester: "vera", Labels: []string{"internal"}})
