@@ -83,10 +83,10 @@ func (c *cli) confirmLabels(ctx context.Context, f *fromLog, text []byte, cfg *d
 		for i := range list.Choices {
 			s.choice(list, i, list.Now)
 			if choice := list.Choices[i]; choice.Sure {
-				s.text("  ", "taken: "+choice.Options[0].Key)
+				s.text("  ", "Taken: "+choice.Options[0].Key)
 				taken = append(taken, choice.Options[0])
 			} else {
-				s.text("  ", "not taken: it takes a key of yours")
+				s.text("  ", "Not taken: it needs your answer.")
 			}
 		}
 	case !terminal(c.in):
@@ -141,14 +141,18 @@ func (s *labelSheet) hang(indent, text string) {
 }
 
 func (s *labelSheet) summary(l *propose.List, config string) {
-	s.text("", fmt.Sprintf("Recorded work since %s: %s. Under %s as it is now, enforced: %s.", show(l.Since), l.Work(), config, propose.Figures(l.Now)))
+	s.text("", fmt.Sprintf("Recorded work since %s: %s. With %s as it is now, enforced: %s.", show(l.Since), l.Work(), config, propose.Figures(l.Now)))
 	for _, note := range l.Notes {
-		s.text("", "note: "+note)
+		s.text("", "Note: "+note)
 	}
 	for _, left := range l.Left {
-		s.text("", "nothing is proposed for "+display.Terminal(left.Operation, maxShownTool)+": "+left.Why)
+		s.text("", "Nothing is proposed for "+display.Terminal(left.Operation, maxShownTool)+": "+left.Why)
 	}
-	if len(l.Choices) == 0 {
+	switch {
+	case len(l.Choices) > 0:
+	case len(l.Left) > 0:
+		s.text("", "There is nothing to propose.")
+	default:
 		s.text("", "There is nothing to propose: every tool that was called has a label, or none was called.")
 	}
 }
@@ -171,11 +175,11 @@ func (s *labelSheet) choice(l *propose.List, i int, without replay.Counted) {
 		fmt.Fprintf(s.out, "  %s  ", o.Key)
 		s.hang("     ", o.Means)
 		if len(o.Frees) > 0 {
-			s.text("     ", "without a confirmation: "+display.Terminal(strings.Join(o.Frees, ", "), maxShownReason))
+			s.text("     ", "These arguments need no confirmation: "+display.Terminal(strings.Join(o.Frees, ", "), maxShownReason))
 		}
-		s.text("     ", "with this: "+propose.Figures(o.With))
+		s.text("     ", "With this: "+propose.Figures(o.With))
 	}
-	s.text("  ", "n  No. without: "+propose.Figures(without))
+	s.text("  ", "n  No. Without: "+propose.Figures(without))
 }
 
 // ask asks about each choice, and at last about all that was taken. The figures are those with what was taken before.
@@ -208,7 +212,7 @@ func (s *labelSheet) ask(ctx context.Context, l *propose.List, config string, li
 		return nil, nil
 	}
 	fmt.Fprintln(s.out)
-	s.text("", fmt.Sprintf("With all that you took: %s; without: %s. It adds to %s:", propose.Figures(without), propose.Figures(l.Now), config))
+	s.text("", fmt.Sprintf("With all that you took: %s. Without: %s. These entries are added to %s:", propose.Figures(without), propose.Figures(l.Now), config))
 	s.entries([]propose.Option{{Operations: propose.Additions(taken...).Operations, Catalogue: propose.Additions(taken...).Catalogue}})
 	answer, err := s.key(ctx, "Write it? y, n: ", lines, []string{"y", "n", "q"}, func() {})
 	if err != nil || answer != "y" {

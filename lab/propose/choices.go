@@ -129,11 +129,11 @@ func ofCatalogue(server, tool string, u daemon.UpstreamConfig, pin catalogue.Pin
 	}
 	choice := Choice{
 		Server: server, Operations: []string{pin.Operation}, Basis: Catalogue, Sure: match.Fetched || u.URL != "",
-		Why:     "The catalogue of labels knows it: " + match.Server + ". Unasked: " + match.Unasked,
-		Options: []Option{{Key: "y", Means: "It gets the labels of the catalogue.", Catalogue: []string{server}}},
+		Why:     "The catalogue of labels knows this server: " + match.Server + ". Unasked: " + match.Unasked,
+		Options: []Option{{Key: "y", Means: "They get the labels of the catalogue.", Catalogue: []string{server}}},
 	}
 	if !choice.Sure {
-		choice.Why += " Its command names a folder, and only who put the package there knows whether it is the one that the catalogue is for."
+		choice.Why += " Its command names a folder: check that the package there is the one that the catalogue is for."
 	}
 	return choice, true
 }
@@ -146,14 +146,14 @@ func ofTool(p *suggest.Proposal, pin catalogue.Pin, offline bool, u *use, read b
 	for arg, role := range p.Args {
 		entry.Args[arg] = string(role)
 	}
-	sources := []source{{"p", "They only read private data of yours, and nobody outside sees what they are asked.", flow.InternalSource},
-		{"w", "They only read what is public, and somebody outside sees what they are asked.", flow.External},
-		{"b", "They only read private data, and somebody outside may see what they are asked. This is the strictest answer.", flow.Both}}
+	sources := []source{{"p", "They read your private data and change nothing. Nobody outside sees their arguments.", flow.InternalSource},
+		{"w", "They read public data and change nothing. Somebody outside sees their arguments.", flow.External},
+		{"b", "They read private data and change nothing. Somebody outside may see their arguments. This is the strictest answer.", flow.Both}}
 	if offline {
-		sources = []source{{"y", "They only read. The sandbox keeps their server from the network.", flow.InternalSource}}
+		sources = []source{{"y", "They read and change nothing. The sandbox keeps their server from the network.", flow.InternalSource}}
 	}
 	if says := onlyReads(pin.Definition, tool); says != "" {
-		choice.Basis, choice.Why = Server, says+" Nobody has checked. What only reads runs unasked."
+		choice.Basis, choice.Why = Server, says+" Nobody has checked that. Tools that only read run unasked."
 		for _, s := range sources {
 			reads := entry
 			reads.Effect, reads.Sensitivity = string(flow.Read), string(s.sensitivity)
@@ -175,22 +175,22 @@ func ofTool(p *suggest.Proposal, pin catalogue.Pin, offline bool, u *use, read b
 	var frees []string
 	if len(p.Frees) > 0 {
 		frees = []string{tool + "(" + strings.Join(p.Frees, ", ") + ")"}
-		choice.Options = append(choice.Options, Option{Key: "f", Means: "The same, but for arguments whose names say that nothing depends on them.",
+		choice.Options = append(choice.Options, Option{Key: "f", Means: "The same, but arguments that look harmless by their names need no confirmation.",
 			Frees: frees, Operations: map[string]daemon.OperationConfig{p.Operation: entry}})
 	}
 	if p.Action == "" && !offline { // an action tells that somebody else gets something
 		inside := entry
 		inside.Sensitivity = string(flow.InternalSource)
-		choice.Options = append(choice.Options, Option{Key: "i", Means: "Agents may call them, and what they are given stays with you or in a service of yours: nobody outside sees it.",
+		choice.Options = append(choice.Options, Option{Key: "i", Means: "Agents may call them. Their arguments stay with you or in a service of yours: nobody outside sees them.",
 			Frees: frees, Operations: map[string]daemon.OperationConfig{p.Operation: inside}})
 	}
 	switch clean := u.clean[pin.Hash]; {
 	case u.rejected > 0:
-		choice.Basis, choice.Why = Nothing, "A person said no to a call of them. They count as writes."
+		choice.Basis, choice.Why = Nothing, "A person has rejected a call of them. They count as writes."
 	case clean >= enoughClean && read:
-		choice.Basis, choice.Sure, choice.Why = Record, true, "They ran well in sessions that had read nothing from strangers and nothing private. They count as writes."
+		choice.Basis, choice.Sure, choice.Why = Record, true, "Their calls succeeded in sessions that had read nothing private and nothing from strangers. They count as writes."
 	default:
-		choice.Basis, choice.Why = Nothing, "Nothing on record speaks for them but that they are called. They count as writes."
+		choice.Basis, choice.Why = Nothing, "The record shows only that agents call them. They count as writes."
 	}
 	return choice
 }
@@ -214,7 +214,7 @@ func onlyReads(definition json.RawMessage, tool string) string {
 	case string(reads) == "true":
 		return "The server says that they only read (readOnlyHint)."
 	case naming.OfTool(tool).Reads():
-		return "Their names say that they only read, and nothing else does."
+		return "Only their names say that they only read."
 	}
 	return ""
 }
