@@ -15,7 +15,7 @@ import (
 	"sallyport.example/internal/clients"
 )
 
-// This file tries what stands around the corridor: the doors, people's commands, the log.
+// This file tries what stands around the corridor: the listeners, people's commands, the log.
 
 // maxAnswer bounds what is read of an answer.
 const maxAnswer = 1 << 20
@@ -42,7 +42,7 @@ func request(ctx context.Context, method, address, token string, body []byte, ch
 	return resp.StatusCode, string(b), err
 }
 
-// turnedAway is the row of a request that had to be answered with one of the codes, and not with a success.
+// turnedAway is the row of a request that has to be refused with one of the codes.
 func turnedAway(what string, status int, text string, err error, codes ...string) Row {
 	a := answer{done: status < 400, code: fmt.Sprint(status), reason: text[:min(len(text), 200)]}
 	for _, code := range codes {
@@ -53,7 +53,7 @@ func turnedAway(what string, status int, text string, err error, codes ...string
 	return refused(what, a, err, codes...)
 }
 
-// credentials comes to both doors without a token, and to each with one of the other.
+// credentials sends requests to both sides without a token, and to each side with a token of the other.
 func (p *prober) credentials(ctx context.Context) Row {
 	s, err := p.open(ctx, p.agent.TrialID, "planning")
 	if err != nil {
@@ -74,16 +74,16 @@ func (p *prober) credentials(ctx context.Context) Row {
 	stop := p.o.Admin + "/agents/kill-switch/enable/" + p.agent.TrialID
 	status, text, err := request(ctx, http.MethodPost, stop, s.token, []byte(`{"reason":"canary"}`), nil)
 	rows = append(rows, turnedAway("the kill switch with the token of a session", status, text, err, "credential.missing", "credential.wrong_kind"))
-	return together("both doors refused who came without a token, with a made-up one, or with one of the other door", rows...)
+	return together("both sides refused requests without a token, with a made-up token, and with a token of the other side", rows...)
 }
 
-// strangers comes as another host's page would: by a name that leads here, or from a page of another origin.
+// strangers sends what a page of another site could: requests for another host name that leads here, and requests from another origin.
 func (p *prober) strangers(ctx context.Context) Row {
 	address := p.o.Admin + "/v1/sessions"
 	status, text, err := request(ctx, http.MethodGet, address, p.o.Person, nil, func(r *http.Request) { r.Host = "doctor.invalid" })
 	host := turnedAway("a request for another host", status, text, err, "request.malformed")
 	status, text, err = request(ctx, http.MethodGet, address, p.o.Person, nil, func(r *http.Request) { r.Header.Set("Origin", "https://doctor.invalid") })
-	return together("requests for another host, or from another origin's page, were refused", host, turnedAway("a request of another origin's page", status, text, err, "request.malformed"))
+	return together("requests for another host name, and requests from a page of another origin, were refused", host, turnedAway("a request of another origin's page", status, text, err, "request.malformed"))
 }
 
 func (p *prober) parse(ctx context.Context) Row {
@@ -113,7 +113,7 @@ func saidNo(what string, status int, text string, err error, codes ...string) Ro
 	return turnedAway(what, status, text, err, codes...)
 }
 
-// tooLarge is more than one call may bring, in bytes.
+// tooLarge is more than a call may have, in bytes.
 const tooLarge = 32 << 20
 
 func (p *prober) size(ctx context.Context) Row {
@@ -166,7 +166,7 @@ func (p *prober) commands(ctx context.Context) Row {
 			rows = append(rows, Row{State: OK})
 		}
 	}
-	return together("a program that runs in a session could not use a person's command, with the session's token or without", rows...)
+	return together("a program in a governed session could not use people's commands, with the session's token in its environment or without it", rows...)
 }
 
 func hasProc() bool {
@@ -188,7 +188,7 @@ func without(environ []string, names ...string) (kept []string) {
 	return kept
 }
 
-// log finds a call of its own in the log, and has the log proved.
+// log makes a call and finds it in the log, and verifies the log.
 func (p *prober) log(ctx context.Context) Row {
 	s, err := p.working(ctx)
 	if err != nil {

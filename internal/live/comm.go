@@ -18,10 +18,10 @@ import (
 
 // This file tries the built-in external operations, as the first agent that may use them.
 
-const why = `"justification":{"user_request":"` + asked + `","missing_knowledge":"Whether the gateway refuses this call.","expected_use":"Nothing: it has to be refused."}`
+const justification = `"justification":{"user_request":"` + asked + `","missing_knowledge":"Whether the gateway refuses this call.","expected_use":"Nothing: it has to be refused."}`
 
-// able opens a session of the first trial agent that may call a built-in operation. nobody: none may.
-func (p *prober) able(ctx context.Context, tool string) (s session, nobody bool, err error) {
+// openFor opens a session of the first trial agent that may call a built-in operation. nobody: no agent may.
+func (p *prober) openFor(ctx context.Context, tool string) (s session, nobody bool, err error) {
 	for _, a := range p.here.Agents {
 		s, err := p.open(ctx, a.TrialID, "execution")
 		if err != nil {
@@ -41,9 +41,9 @@ func (p *prober) able(ctx context.Context, tool string) (s session, nobody bool,
 	return session{}, true, nil
 }
 
-// egress fetches from this process, and asks about addresses that are nobody's business.
+// egress fetches from this process, and asks whether private and metadata addresses could be fetched.
 func (p *prober) egress(ctx context.Context) Row {
-	s, nobody, err := p.able(ctx, "comm_fetch")
+	s, nobody, err := p.openFor(ctx, "comm_fetch")
 	switch {
 	case err != nil:
 		return untried(err)
@@ -64,19 +64,19 @@ func (p *prober) egress(ctx context.Context) Row {
 	_, port, _ := net.SplitHostPort(l.Addr().String()) // of a listener: well-formed
 	var rows []Row
 	for _, host := range []string{"127.0.0.1", "localhost", "[::1]", "[::ffff:127.0.0.1]", "2130706433"} {
-		if p.allowed(host) {
+		if p.mayFetch(host) {
 			continue
 		}
 		address := "http://" + host + ":" + port + "/canary"
-		a, err := s.call(ctx, "comm_fetch", `{"url":`+quoted(address)+`,`+why+`}`)
+		a, err := s.call(ctx, "comm_fetch", `{"url":`+quoted(address)+`,`+justification+`}`)
 		rows = append(rows, refused("a fetch from "+address, a, err, "egress.blocked", "request.malformed"))
 	}
 	for _, host := range []string{"169.254.169.254", "10.0.0.1", "192.168.0.1", "172.16.0.1", "100.64.0.1", "[fd00::1]", "[fe80::1]", "0.0.0.0", "metadata.google.internal"} {
-		if p.allowed(host) {
+		if p.mayFetch(host) {
 			continue
 		}
 		address := "http://" + host + "/" // nothing is sent: what is there is not ours
-		v, err := s.Check(ctx, client.Own, "comm_fetch", []byte(`{"url":`+quoted(address)+`,`+why+`}`))
+		v, err := s.Check(ctx, client.Own, "comm_fetch", []byte(`{"url":`+quoted(address)+`,`+justification+`}`))
 		if err != nil {
 			return untried(err)
 		}
@@ -89,19 +89,19 @@ func (p *prober) egress(ctx context.Context) Row {
 		return Row{State: Failed, Detail: "a fetch reached a server on this machine", Remedy: "see comm.allowed_domains; report it as a security problem"}
 	}
 	if len(rows) == 0 {
-		return unused("comm.allowed_domains lists every address that it would try")
+		return unused("comm.allowed_domains lists every address that this would try")
 	}
-	return together("nothing on this machine, in its private networks or at its cloud's metadata could be fetched, but for what comm.allowed_domains lists", rows...)
+	return together("nothing on this machine, in its private networks or at its cloud's metadata could be fetched, except what comm.allowed_domains lists", rows...)
 }
 
-// allowed tells whether the operator has listed a host of this machine or its network: fetching from it is wanted here.
-func (p *prober) allowed(host string) bool {
+// mayFetch tells whether the operator has listed the host, so that fetching from it is no mistake.
+func (p *prober) mayFetch(host string) bool {
 	return slices.ContainsFunc(p.here.Domains, func(d string) bool { return strings.HasPrefix(d, strings.Trim(host, "[]")) })
 }
 
 // paths reads a canary outside the workspace, by every way there is to name it.
 func (p *prober) paths(ctx context.Context) Row {
-	s, nobody, err := p.able(ctx, "comm_read_file")
+	s, nobody, err := p.openFor(ctx, "comm_read_file")
 	switch {
 	case err != nil:
 		return untried(err)
@@ -122,9 +122,9 @@ func (p *prober) paths(ctx context.Context) Row {
 	}
 	var rows []Row
 	for _, name := range names {
-		a, err := s.call(ctx, "comm_read_file", `{"path":`+quoted(name)+`,`+why+`}`)
+		a, err := s.call(ctx, "comm_read_file", `{"path":`+quoted(name)+`,`+justification+`}`)
 		row := refused("reading "+name+", outside the session's folder,", a, err, "path.blocked", "not_found", "request.malformed")
-		if a.done && !strings.Contains(string(a.result), "canary") { // an answer that says that it can't
+		if a.done && !strings.Contains(string(a.result), "canary") { // an answer that says that the file can't be read
 			row = Row{State: OK}
 		}
 		rows = append(rows, row)
@@ -136,7 +136,7 @@ func (p *prober) program(ctx context.Context) Row {
 	if len(p.here.Programs) == 0 {
 		return unused("comm.exec.allow names no program")
 	}
-	s, nobody, err := p.able(ctx, "comm_exec")
+	s, nobody, err := p.openFor(ctx, "comm_exec")
 	switch {
 	case err != nil:
 		return untried(err)
@@ -151,7 +151,7 @@ func (p *prober) program(ctx context.Context) Row {
 			continue
 		}
 		for _, argv := range []string{name, path} {
-			a, err := s.call(ctx, "comm_exec", `{"argv":[`+quoted(argv)+`,`+quoted(canary)+`],`+why+`}`)
+			a, err := s.call(ctx, "comm_exec", `{"argv":[`+quoted(argv)+`,`+quoted(canary)+`],`+justification+`}`)
 			rows = append(rows, refused("the program "+argv+", which is not allowed,", a, err, "permission.denied"))
 		}
 	}
@@ -159,17 +159,17 @@ func (p *prober) program(ctx context.Context) Row {
 		return Row{State: Failed, Detail: "a program that is not allowed ran", Remedy: "report it as a security problem"}
 	}
 	if len(rows) == 0 {
-		return Row{State: Untried, Detail: "every program that it would try is allowed"}
+		return Row{State: Untried, Detail: "comm.exec.allow lists every program that this would try"}
 	}
 	return together("a program that is not on the list could not be run, by its name or by its path", rows...)
 }
 
-// databases writes to each database, in statements that change nothing which stays.
+// databases sends each database statements that write, and that would change no row.
 func (p *prober) databases(ctx context.Context) (rows []Row) {
 	if len(p.here.Databases) == 0 {
 		return []Row{unused("comm.databases names none")}
 	}
-	s, nobody, err := p.able(ctx, "comm_query")
+	s, nobody, err := p.openFor(ctx, "comm_query")
 	switch {
 	case err != nil:
 		return []Row{untried(err)}
@@ -190,7 +190,7 @@ func (p *prober) database(ctx context.Context, s session, id string) Row {
 		"CREATE TEMP TABLE sallyport_doctor (a integer)", "DELETE FROM pg_catalog.pg_class WHERE 1 = 0", "SELECT 1; DELETE FROM pg_catalog.pg_class WHERE 1 = 0",
 		"WITH gone AS (DELETE FROM pg_catalog.pg_class WHERE 1 = 0 RETURNING 1) SELECT 1 FROM gone",
 	} {
-		a, err := s.call(ctx, "comm_query", `{"database":`+quoted(id)+`,"sql":`+quoted(sql)+`,`+why+`}`)
+		a, err := s.call(ctx, "comm_query", `{"database":`+quoted(id)+`,"sql":`+quoted(sql)+`,`+justification+`}`)
 		if a.done && strings.Contains(string(a.result), "The database says") {
 			continue // it knows no such table
 		}

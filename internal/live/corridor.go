@@ -51,7 +51,7 @@ func (p *prober) declaration(ctx context.Context) Row {
 		return untried(err)
 	}
 	a, err := s.call(ctx, "doctor_explain", "{}")
-	return refused("a call that has to say why, and doesn't,", a, err, "declaration.missing", "declaration.invalid")
+	return refused("a call that has to say why it is needed, and doesn't,", a, err, "declaration.missing", "declaration.invalid")
 }
 
 // untrusted reads a stranger's text, and sends something to the address that it names.
@@ -130,7 +130,7 @@ func (p *prober) secrets(ctx context.Context) Row {
 	return together("nothing could be sent unasked to an address that nobody named, with "+strings.Join(p.here.Enforced, ", ")+", nor after a secret was read", rows...)
 }
 
-// budget takes all the time that a trial's session has.
+// budget uses up the time of a session.
 func (p *prober) budget(ctx context.Context) Row {
 	s, err := p.working(ctx)
 	if err != nil {
@@ -140,7 +140,7 @@ func (p *prober) budget(ctx context.Context) Row {
 		if err != nil {
 			return untried(err)
 		}
-		return Row{State: Failed, Detail: "a call that took more time than the session has was not ended"}
+		return Row{State: Failed, Detail: "a call ran longer than the time that the session has"}
 	}
 	a, err := s.call(ctx, "doctor_read", "{}")
 	return refused("a call after the time of the session was used up", a, err, "limit.budget")
@@ -149,14 +149,14 @@ func (p *prober) budget(ctx context.Context) Row {
 // atOnce is how many calls are under way while the limit is sought.
 const atOnce = 8
 
-// rate makes more calls in a minute than a session may. Where there is a label, they are such as the flow rules refuse, so that the log counts them.
+// rate makes more calls in a minute than a session may make. Where there is a label, the flow rules refuse these calls, so that they fill the log with few entries.
 func (p *prober) rate(ctx context.Context) Row {
 	n := p.agent.CallsPerMinute
 	switch {
 	case n == 0:
 		return unused("neither limits.calls_per_minute nor the agent's trust tier sets a limit")
 	case n > p.o.MaxCalls:
-		return Row{State: Untried, Detail: fmt.Sprintf("%d calls a minute are too many to try; the most is %d", n, p.o.MaxCalls)}
+		return Row{State: Untried, Detail: fmt.Sprintf("the limit of %d calls a minute is too high to be tried: at most %d calls are made", n, p.o.MaxCalls)}
 	}
 	s, err := p.working(ctx, p.here.Labels[:min(1, len(p.here.Labels))]...)
 	if err != nil {
@@ -188,13 +188,13 @@ func (p *prober) rate(ctx context.Context) Row {
 	case err != nil:
 		return untried(*err)
 	}
-	return Row{State: Failed, Detail: fmt.Sprintf("%d calls in a minute were not too many, and the limit is %d", n+1, n)}
+	return Row{State: Failed, Detail: fmt.Sprintf("%d calls ran in a minute, and the limit is %d", n+1, n)}
 }
 
 // ownVote answers a question of risk CRITICAL as the person who opened the session.
 func (p *prober) ownVote(ctx context.Context) Row {
 	if _, err := p.o.People.Approve(ctx, "appr_doctor", "none", reason); answerIs(err, "role.missing") {
-		return Row{State: Untried, Detail: "the person who runs this may answer nothing", Remedy: "run it as a person with the role approver"}
+		return Row{State: Untried, Detail: "you can't answer requests", Remedy: "run it as a person with the role approver"}
 	}
 	s, err := p.working(ctx)
 	if err != nil {
@@ -202,7 +202,7 @@ func (p *prober) ownVote(ctx context.Context) Row {
 	}
 	const pay = `{"to":"` + trial.Stranger + `","text":"canary","amount":5}`
 	a, err := s.call(ctx, "doctor_pay", pay)
-	if row := refused("a call of risk CRITICAL", a, err, "approval.required"); row.State != OK {
+	if row := refused("a CRITICAL call", a, err, "approval.required"); row.State != OK {
 		return row
 	}
 	q, err := p.o.People.Approval(ctx, a.asks)
@@ -211,15 +211,15 @@ func (p *prober) ownVote(ctx context.Context) Row {
 	}
 	given, voted := p.o.People.Approve(ctx, q.ApprovalID, q.Digest, reason)
 	after, again := s.call(ctx, "doctor_pay", pay)
-	switch row := refused("the call after the own yes", after, again, "approval.required"); {
+	switch row := refused("a CRITICAL call after the person who opened its session approved it", after, again, "approval.required"); {
 	case row.State != OK:
 		return row
 	case voted == nil && given.State != "pending":
-		return Row{State: Failed, Detail: "who opened the session could approve its call of risk CRITICAL alone"}
+		return Row{State: Failed, Detail: "the person who opened a session could approve its CRITICAL call alone"}
 	case voted == nil:
-		return Row{State: Failed, Detail: "the own yes of who opened the session was counted for a call of risk CRITICAL"}
+		return Row{State: Failed, Detail: "the approval by the person who opened a session was counted for its CRITICAL call"}
 	}
-	return Row{State: OK, Detail: "a call of risk CRITICAL waited for people, and the yes of who opened its session was refused"}
+	return Row{State: OK, Detail: "a CRITICAL call waited for people, and the person who opened its session could not approve it"}
 }
 
 func answerIs(err error, code string) bool {
@@ -263,9 +263,9 @@ func (p *prober) stopped(ctx context.Context, what, code string, stop, start fun
 		return row
 	}
 	if a, err = s.call(ctx, "doctor_secret", "{}"); err != nil || !a.done {
-		return Row{State: Failed, Detail: fmt.Sprintf("%s was taken back, and calls are still refused: %s %v", what, a.reason, err)}
+		return Row{State: Failed, Detail: fmt.Sprintf("after %s was taken back, calls are still refused: %s %v", what, a.reason, err)}
 	}
-	row.Detail += "; taken back, calls ran again. Only the trial agent was stopped"
+	row.Detail += "; after that was taken back, calls ran again. Only the trial agent was stopped"
 	return row
 }
 
@@ -343,7 +343,7 @@ func (p *prober) operationsOf(ctx context.Context, agent client.TrialAgent, defi
 	if refusals == 0 && len(other) == 0 {
 		return unused("no operation of a server that it may call is blocked by a label")
 	}
-	row := Row{State: OK, Detail: fmt.Sprintf("%s that a label blocks refused to a session that holds %s", sentence.Count(refusals, "operation"), strings.Join(p.here.Labels, ", "))}
+	row := Row{State: OK, Detail: fmt.Sprintf("%s that a label blocks: refused to a session that holds %s", sentence.Count(refusals, "operation"), strings.Join(p.here.Labels, ", "))}
 	if len(other) > 0 {
 		row.Detail += fmt.Sprintf("; %d were refused before the labels were looked at: %s", len(other), strings.Join(other[:min(len(other), 5)], ", "))
 		if refusals == 0 {

@@ -45,8 +45,8 @@ type Options struct {
 	Command  []string       // this program, with the flags that name the gateway: people's commands are tried with it
 	Log      func(ctx context.Context) (problems []string, size int64, err error)
 	Confined func(ctx context.Context, canary string) []Row // how the servers' sandboxes hold
-	Progress func(row Row)                                  // told of each row as it is there; nil: nobody is
-	MaxCalls int                                            // a limit of calls above this is not tried
+	Progress func(row Row)                                  // is told of each row as soon as it is known; nil: nobody is
+	MaxCalls int                                            // a limit of calls a minute that is above this is not tried
 }
 
 const (
@@ -74,7 +74,7 @@ func Run(ctx context.Context, o Options) (rows []Row, err error) {
 		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanup)
 		defer cancel()
 		if failed := o.People.EndTrial(end); failed != nil {
-			err = errors.Join(err, fmt.Errorf("the trial is not ended, and ends by itself within minutes: %w", failed))
+			err = errors.Join(err, fmt.Errorf("the trial could not be ended now; it ends by itself within five minutes: %w", failed))
 		}
 	}()
 	folder, err := os.MkdirTemp("", "sallyport-doctor-")
@@ -107,7 +107,7 @@ func Run(ctx context.Context, o Options) (rows []Row, err error) {
 	return p.rows, nil
 }
 
-// try is one control. What it returns are its rows, without the control's name.
+// try is one control. run returns its rows, without the control's name.
 type try struct {
 	name string
 	run  func(ctx context.Context) []Row
@@ -173,14 +173,14 @@ func (p *prober) working(ctx context.Context, labels ...string) (session, error)
 	return p.open(ctx, p.agent.TrialID, "execution", labels...)
 }
 
-// answer is what became of something that was tried: refused with a code, or done.
+// answer says what happened to something that was tried: it was done, or refused with a code.
 type answer struct {
-	done   bool
+	done   bool // it was not refused
 	code   string
-	stage  string // which asked or refused; "" where no stage did
+	stage  string // that asked or refused; "": none did
 	reason string
 	result json.RawMessage
-	asks   string // the id of the question to people
+	asks   string // the id of the question to people; "": nobody is asked
 }
 
 func answerTo(a *client.CallAnswer, err error) (answer, error) {
@@ -211,7 +211,7 @@ func (s session) call(ctx context.Context, tool, arguments string) (answer, erro
 	return answerTo(s.Call(ctx, client.Own, tool, json.RawMessage(arguments)))
 }
 
-// refused is the row of something that had to be refused with one of the codes. What it is called stands first in each sentence.
+// refused is the row of something that has to be refused with one of the codes. what names it, and begins the sentences of the row.
 func refused(what string, a answer, err error, codes ...string) Row {
 	switch {
 	case err != nil:
@@ -236,7 +236,7 @@ func together(ok string, rows ...Row) Row {
 	return Row{State: OK, Detail: ok}
 }
 
-// refusedBy is refused, where other stages refuse with the same codes.
+// refusedBy is refused for a control whose codes other stages use, too: only a refusal of this stage is ok.
 func refusedBy(stage, what string, a answer, err error, codes ...string) Row {
 	if a.stage != stage && !a.done {
 		codes = nil
