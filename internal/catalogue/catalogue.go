@@ -143,9 +143,32 @@ func (c *Catalogue) UpdateDefinitions(ctx context.Context, server string, defs [
 	if server == CommServer {
 		return fault.New(fault.Internal, "the id %s is that of the built-in operations", server)
 	}
+	pins, entries := c.compare(server, defs, firstSight)
+	err := c.save(ctx, pins, entries)
+	before := c.toolNames("", nil)
+	c.offered[server] = slices.Clone(defs)
+	c.rounds[server]++
+	c.publish()
+	if err != nil {
+		c.retryDefinitions(server, defs, c.rounds[server])
+		return err
+	}
+	withheld, err := c.recheck(ctx, before)
+	for _, pin := range withheld {
+		c.o.Void(ctx, pin.Operation)
+	}
+	for _, pin := range pins {
+		if pin.Hash != "" && pin.Pending != "" { // it changed, so questions about it are void
+			c.o.Void(ctx, pin.Operation)
+		}
+	}
+	return err
+}
+
+// compare compares what a server offers with the pins, and returns those to write, with their entries: of new tools, and of changed ones. A definition that
+// changes again while it waits is kept in memory alone. c.mu is held.
+func (c *Catalogue) compare(server string, defs []call.Definition, firstSight bool) (pins []Pin, entries []audit.Entry) {
 	now := c.o.Now()
-	var pins []Pin
-	var entries []audit.Entry
 	if firstSight { // this is kept even if it offers nothing, so that its later tools count as new
 		pins = append(pins, Pin{Operation: server + serverSeen, AcceptedAt: now})
 		entries = append(entries, audit.Entry{Kind: audit.Change, Action: "server.seen", Actor: FirstSight, Operation: server + serverSeen, Decision: "ok"})
@@ -195,25 +218,7 @@ func (c *Catalogue) UpdateDefinitions(ctx context.Context, server string, defs [
 		}
 		pins, entries = append(pins, pin), append(entries, e)
 	}
-	err := c.save(ctx, pins, entries)
-	before := c.toolNames("", nil)
-	c.offered[server] = slices.Clone(defs)
-	c.rounds[server]++
-	c.publish()
-	if err != nil {
-		c.retryDefinitions(server, defs, c.rounds[server])
-		return err
-	}
-	withheld, err := c.recheck(ctx, before)
-	for _, pin := range withheld {
-		c.o.Void(ctx, pin.Operation)
-	}
-	for _, pin := range pins {
-		if pin.Hash != "" && pin.Pending != "" { // it changed, so questions about it are void
-			c.o.Void(ctx, pin.Operation)
-		}
-	}
-	return err
+	return pins, entries
 }
 
 // Reconfigure classifies all operations by other settings. swap puts what it is given in force, together with what the caller replaces. It returns the

@@ -25,7 +25,7 @@ type Additions struct {
 // Entries are the entries of operations, each on one line of YAML.
 func (a Additions) Entries() (lines []string) {
 	for _, operation := range slices.Sorted(maps.Keys(a.Operations)) {
-		lines = append(lines, naming.Key(operation)+": "+a.Operations[operation].Inline())
+		lines = append(lines, naming.Key(operation)+": "+a.Operations[operation].inline())
 	}
 	return lines
 }
@@ -241,8 +241,8 @@ func (e *edit) offset(line, column int) int {
 	return at
 }
 
-// Inline is an entry that Additions can have on one line of YAML.
-func (o OperationConfig) Inline() string {
+// inline is an entry that Additions can have on one line of YAML.
+func (o OperationConfig) inline() string {
 	var all []string
 	add := func(key, value string) {
 		if value != "" {
