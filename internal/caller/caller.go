@@ -1,7 +1,7 @@
-// Package caller tells whether a process runs below a program of a governed session, also one that is known by its connection alone.
+// Package caller tells whether a process runs in a governed session: a process with a known id, or the one at the other end of a local connection.
 //
-// Promises: it reads /proc and changes nothing. What /proc doesn't tell is not guessed: where there is none, on another system or in a container of its
-// own, no process is found. A program that wants to can hide: docs/threat-model.md says how.
+// Promises: it reads /proc and changes nothing. Where /proc doesn't show the process (on another system, or from another container), nothing is found, and
+// nothing is guessed. A program can hide from it: docs/threat-model.md says how.
 package caller
 
 import (
@@ -18,13 +18,10 @@ import (
 	"sallyport.example/internal/identity"
 )
 
-// EnvToken is the variable in which a program finds its token.
-const EnvToken = "SALLYPORT_TOKEN"
-
-// RunName is the name of a process that runs governed programs: what is below it is governed, also what has detached itself from its parents.
+// RunName is the name of a process that runs governed programs. All processes below it are governed, also those that left their parents.
 const RunName = "sallyport-run"
 
-// maxAncestors bounds how far up the tree of processes is looked.
+// maxAncestors bounds how many processes above a process are looked at.
 const maxAncestors = 64
 
 // Governed tells whether the process runs in a governed session, and which process says so: it or one above it has a session's token in its
@@ -33,7 +30,7 @@ func Governed(pid int) (at int, yes bool) {
 	for p := range Lineage(pid) {
 		environ, _ := os.ReadFile(procFile(p, "environ")) // of another user's process, or one that hides: not readable
 		for v := range bytes.SplitSeq(environ, []byte{0}) {
-			if token, ok := bytes.CutPrefix(v, []byte(EnvToken+"=")); ok && identity.KindOf(strings.TrimSpace(string(token))) == identity.Session {
+			if token, ok := bytes.CutPrefix(v, []byte(identity.EnvToken+"=")); ok && identity.KindOf(strings.TrimSpace(string(token))) == identity.Session {
 				return p, true
 			}
 		}
@@ -47,7 +44,7 @@ func Governed(pid int) (at int, yes bool) {
 	return 0, false
 }
 
-// Lineage are a process and those above it.
+// Lineage yields a process and those above it, from the process on.
 func Lineage(pid int) iter.Seq[int] {
 	return func(yield func(int) bool) {
 		for range maxAncestors {

@@ -12,10 +12,11 @@ import (
 	"testing"
 
 	"sallyport.example/internal/caller"
+	"sallyport.example/internal/identity"
 )
 
 const (
-	sessionToken = caller.EnvToken + "=spt_session_aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+	sessionToken = identity.EnvToken + "=spt_session_aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
 	envDial      = "CALLER_TEST_DIAL"
 	envBelow     = "CALLER_TEST_BELOW"
 	envName      = "CALLER_TEST_NAME"
@@ -111,7 +112,7 @@ func TestWhoIsBehindAConnection(t *testing.T) {
 	}{
 		"anybody":                    {nil, false},
 		"below anybody":              {[]string{envBelow + "=1"}, false},
-		"an agent's token":           {[]string{caller.EnvToken + "=spt_agent_aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"}, false},
+		"an agent's token":           {[]string{identity.EnvToken + "=spt_agent_aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"}, false},
 		"run itself":                 {[]string{envName + "=" + caller.RunName}, false},
 		"a session's token":          {[]string{sessionToken}, true},
 		"below a session's token":    {[]string{sessionToken, envBelow + "=1"}, true},

@@ -7,12 +7,14 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+
+	"sallyport.example/internal/identity"
 )
 
 // The environment variables from which commands take the gateway's address and a token.
 const (
 	EnvURL   = "SALLYPORT_URL"
-	EnvToken = "SALLYPORT_TOKEN"
+	EnvToken = identity.EnvToken
 )
 
 // buildCache matches a program that "go run" built: in a folder of its own for this run, or in the cache of builds. Both go away.

@@ -515,7 +515,7 @@ A client that speaks MCP over HTTP (sallyport client config prints it for others
     "headers": {"Authorization": "Bearer <the agent's token>"}}}}
 
 Stop with Ctrl-C.
-`, d.o.Version, d.AgentURL(), token, d.AdminURL(), people, d.consoleLine(), servers, d.anchorLine(), d.unlisted()+d.unread(), d.unconfinedNote(), d.AgentURL())
+`, d.o.Version, d.AgentURL(), token, d.AdminURL(), people, d.consoleLine(), servers, d.anchorLine(), d.observing()+d.unlisted()+d.unread(), d.unconfinedNote(), d.AgentURL())
 }
 
 // SignInLink makes a link that signs admin in to the console, once.
@@ -563,22 +563,26 @@ func (d *Daemon) unread() string {
 	return text
 }
 
-// unlisted returns a line with the number of tools that no entry names, which a new operator looks for first; and before it one that says that the
-// gateway only observes.
-func (d *Daemon) unlisted() string {
-	n, note := 0, ""
-	if d.config().observes() {
-		note = "  note     " + gateway.ObservingWords + "\n"
+// observing returns a line that says that the gateway only observes; "" where it enforces.
+func (d *Daemon) observing() string {
+	if !d.config().observes() {
+		return ""
 	}
+	return "  note     " + gateway.ObservingWords + "\n"
+}
+
+// unlisted returns a line with the number of tools that no entry names, which a new operator looks for first; "" if there are none.
+func (d *Daemon) unlisted() string {
+	n := 0
 	for _, t := range d.gate.Catalogue().Tools() {
 		if t.Standing == catalogue.Unlisted {
 			n++
 		}
 	}
 	if n == 0 {
-		return note
+		return ""
 	}
-	return note + fmt.Sprintf("  note     agents can't call %s, which no entry under operations names: sallyport tools list\n", sentence.Count(n, "tool"))
+	return fmt.Sprintf("  note     agents can't call %s, which no entry under operations names: sallyport tools list\n", sentence.Count(n, "tool"))
 }
 
 // Run serves until ctx ends, then drains: no new calls, calls in flight get their time, the store is closed last. It ends with an error where the store

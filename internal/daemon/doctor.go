@@ -19,6 +19,7 @@ import (
 
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/call"
+	"sallyport.example/internal/clients"
 	"sallyport.example/internal/comm/exec"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/sandbox"
@@ -170,7 +171,7 @@ func doctorUpstreams(ctx context.Context, cfg *Config, data string, start bool, 
 
 // forbidden is what no server may reach: this process, the one above it, the gateway's, its doors, and what the gateway finds in its environment.
 func forbidden(data string) sandbox.Forbidden {
-	f := sandbox.Forbidden{Processes: []int{os.Getpid(), os.Getppid()}, Variables: []string{"SALLYPORT_TOKEN", "SALLYPORT_URL"}}
+	f := sandbox.Forbidden{Processes: []int{os.Getpid(), os.Getppid()}, Variables: []string{clients.EnvToken, clients.EnvURL}}
 	if text, err := audit.ReadFile(filepath.Join(data, "lock")); err == nil {
 		if pid, err := strconv.Atoi(strings.TrimFunc(string(text), func(r rune) bool { return r < '0' || r > '9' })); err == nil {
 			f.Processes = append(f.Processes, pid)

@@ -26,6 +26,9 @@ const (
 	Hook    Kind = "hook"    // the prompt hook of a client in one session: adds the person's words to it, and nothing else
 )
 
+// EnvToken is the environment variable in which programs find their token.
+const EnvToken = "SALLYPORT_TOKEN"
+
 // Role is what a person may do. Roles don't include one another, except that Admin includes all.
 type Role string
 
