@@ -21,7 +21,6 @@ import (
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/gateway/gatewaytest"
 	"sallyport.example/internal/policy"
-	"sallyport.example/internal/project"
 	"sallyport.example/internal/session"
 )
 
@@ -351,36 +350,6 @@ func TestReconfigureIsAllOrNothing(t *testing.T) {
 	if n := w.up.count(); n != 0 {
 		t.Errorf("%d calls reached a server", n)
 	}
-}
-
-// A call that waits for a person is judged by its own arguments when it is judged again, whatever woke it: a write outside the project stays one.
-func TestHeldWriteStaysBeyondTheProject(t *testing.T) {
-	dir := t.TempDir()
-	at, err := project.New(dir, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := newPeopleWorld(t, func(o *gateway.Options) {
-		o.FreeLevel1 = true
-		classified("slack.note", func(c *catalogue.Classification) {
-			c.Project, c.StartsIn, c.Roles = at, dir, map[string]string{"path": "path", "content": "content"}
-		})(&o.Settings)
-	})
-	p := w.open("worker", "erin", widgets)
-	w.mustPermit(w.do(p, "web_search", `{}`, ""))
-	w.mustPermit(w.do(p, "slack_note", `{"path":"a.md","content":"x"}`, ""))
-	h := w.hold(p, "slack_note", `{"path":".git/hooks/pre-commit","content":"x"}`, time.Minute)
-	h.waits()
-	w.reconfigure(func(*gateway.Settings) {})
-	h.looked()
-	if err := w.g.Standing().Quarantine(t.Context(), "planner", "another agent", "person:root"); err != nil {
-		t.Fatal(err)
-	}
-	h.looked()
-	if n := w.sent("note"); n != 1 {
-		t.Errorf("%d writes ran unasked", n)
-	}
-	h.hangUp()
 }
 
 // Agents that come with a reload may call, and those that go may not, without a new connection.
