@@ -28,13 +28,13 @@ func (c *cli) doctor() *cobra.Command {
 		use: "doctor", short: "Look at an installation and say what is missing, or prove what a running gateway refuses",
 		long: `Looks at the configuration, the data directory, the programs and servers that the configuration names, the sandbox, the databases, and whether a gateway
 answers. For each server that the gateway starts it proves the sandbox: from inside it tries to reach the gateway's keys, files
-and processes. Where no gateway runs, it also starts each server in its sandbox, so that you see what would break before it does. It fetches npm
+and processes. Where no gateway runs, it also starts each server in its sandbox, so that you see what would break. It fetches npm
 packages and makes servers' folders, as a start would, and changes nothing else. What failed makes it exit with 1, and says what to do.
 
 With --live it tries on the running gateway whether each control refuses what it must refuse here, with a row for each: ok, failed, untried (it could not be
-tried, so nothing is proved), or unused (not in use here). It needs a person with the roles operator, approver and auditor, or admin. It works with trial
-agents of its own, whose sessions it closes at the end; no other agent is stopped, nothing leaves this machine, and all of it is on record
-under the names of the trial agents (doctor.AGENT). What failed or could not be tried makes it exit with 1.`,
+tried, so nothing is proved), or unused (not in use here). It needs a person with the roles operator, approver and auditor, or admin. It uses trial
+agents of its own (doctor.AGENT) and closes their sessions at the end. No other agent is stopped, nothing leaves this machine, and all of it is on record
+under the names of the trial agents. What failed or could not be tried makes it exit with 1.`,
 		example: "sallyport doctor\nsallyport doctor --config sallyport.yaml --output json\nsallyport doctor --live", prints: true,
 	}, func(ctx context.Context, _ []string) error {
 		if running {

@@ -21,17 +21,18 @@ func (c *cli) flowSuggest() *cobra.Command {
 	var cmd *cobra.Command
 	cmd = c.command(about{
 		use: "suggest [SERVER…]", short: "Propose labels: from recorded work to confirm, or for all that servers offer to paste",
-		long: `With --from-log it goes by recorded work: it lists the tools that agents called and that have no label, a question for those of a server for which the same
-is proposed, and says how many questions people would have been asked with each answer and without. A key and Enter answers; nothing is written before
-you have seen all of it and said yes. Then the entries stand in the configuration, which is otherwise left as it is. --yes takes, without a
-question, only what the catalogue of labels knows, or what agents did well in sessions that had read nothing from strangers. What only the
-server says of its tools, as that they only read, always takes your key. With --output json it prints the list. mode: observe lets agents work
-for some days without these questions, and puts on record what would have been asked.
+		long: `With --from-log it looks at recorded work: at the tools that agents called and that have no label yet. Tools of one server that would get the same
+labels are one question. Each answer says how many questions people would have been asked with it. Answer with a key and Enter. Nothing is written before
+you have seen all entries and said yes; then they are added to the configuration, and the rest of the file stays as it is. --yes asks nothing, and takes
+only what the catalogue of labels knows, or what worked in sessions that had read nothing private and nothing from strangers. What only a server says of
+its tools always needs your answer. --output json prints the list. With mode: observe, agents work for some days without questions, and the record has
+what would have been asked.
 
 Without --from-log it prints entries for "operations:" in sallyport.yaml, made of the tools' names, schemas and descriptions as a gateway has accepted them, with
 comments that say why. Nothing is applied. What a server says about itself never makes a tool trusted or a read: every tool is a write with untrusted
 results until you say otherwise, and an argument without a role has to be confirmed. Above each entry stands what you accept by pasting it.
-With --output json or yaml it prints the same as data, which is nothing to paste. Either reads the data directory, whether a gateway runs on it or not; with ` + envURL + ` the second asks that gateway.`,
+With --output json or yaml it prints the same as data, which is not for pasting. Both forms read the data directory, whether a gateway runs on it or not;
+without --from-log, ` + envURL + ` names a gateway to ask instead.`,
 		example: "sallyport flow suggest --from-log\nsallyport flow suggest --from-log --from 1d -o json\nsallyport flow suggest crm mail", args: cobra.ArbitraryArgs, prints: true,
 	}, func(ctx context.Context, args []string) error {
 		if recorded.wanted {

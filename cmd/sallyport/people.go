@@ -174,7 +174,7 @@ func (s *state) rows(t *table) {
 	}
 	t.field("mode", mode)
 	t.field("sessions", fmt.Sprintf("%d open", len(s.Sessions)))
-	s.open(t)
+	s.openSessions(t)
 	t.field("anchor", s.Anchor.Text)
 	t.field("configuration", sinceLoaded(s.Configuration))
 	switches(t, s.KillSwitch)
@@ -252,8 +252,8 @@ field is named. It needs the role admin, and is on record with what changed. SIG
 // maxShownSessions bounds the sessions that status names.
 const maxShownSessions = 5
 
-// open shows the newest open sessions, with what they have left, and how people begin another piece of work.
-func (s *state) open(t *table) {
+// openSessions shows the newest open sessions, with what they have left, and how people begin another piece of work.
+func (s *state) openSessions(t *table) {
 	for i, one := range s.Sessions {
 		if i == maxShownSessions {
 			t.field("", "the others: sallyport sessions list --state open")

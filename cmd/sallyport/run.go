@@ -34,8 +34,8 @@ func (c *cli) runProgram() *cobra.Command {
 	cmd := c.command(about{
 		use: "run --agent ID [--request TEXT] -- COMMAND…", short: "Start a program in a fresh session, which ends with it",
 		long: `The session is one piece of work: it has no labels yet, and its own budget. The program finds the session's token in SALLYPORT_TOKEN, and the
-gateway in SALLYPORT_MCP_URL (for MCP clients) and SALLYPORT_URL (for sallyport connect). A prompt hook of the program can call sallyport hook words. When the program ends, the session is closed; its files stay
-until sallyport sessions remove-files. The exit code is the program's.
+gateway in SALLYPORT_MCP_URL (for MCP clients) and SALLYPORT_URL (for sallyport connect). A prompt hook of the program can call sallyport hook words.
+When the program ends, the session is closed; its files stay until sallyport sessions remove-files. The exit code is the program's.
 
 Say with --request what you want done: arguments of calls are traced to these words. Add more with sallyport sessions say.`,
 		example: "sallyport run --agent dev -- claude\nsallyport run --agent dev --request \"Fix issue 12 and open a pull request.\" -- codex", args: cobra.MinimumNArgs(1),
@@ -57,7 +57,7 @@ Say with --request what you want done: arguments of calls are traced to these wo
 			return err
 		}
 		words, err := c.words(ctx, cl, s.SessionID, mcp)
-		if err != nil { // without it more is asked about, and nothing less
+		if err != nil { // without the words people are asked more, and nothing runs that should not
 			fmt.Fprintf(c.err, "sallyport: a prompt hook can add no words to %s: %s\n", s.SessionID, printable(err.Error()))
 		}
 		code, err := c.runIn(s, mcp, words, path, args)
@@ -73,6 +73,7 @@ Say with --request what you want done: arguments of calls are traced to these wo
 		return nil
 	})
 	needed(cmd, &open.AgentID, "agent", "id of the agent")
+	c.completeFlag(cmd, "agent", "AGENT")
 	cmd.Flags().StringVar(&open.UserRequest, "request", "", "what you want done, in your words")
 	cmd.Flags().StringSliceVar(&open.Labels, "label", nil, "a label that the session starts with")
 	return cmd
@@ -89,7 +90,7 @@ func (c *cli) agentsAddress() (string, error) {
 	return c.address(agentSide)
 }
 
-// words makes the door for the program's prompt hook, with a key of its own.
+// words opens the socket for the program's prompt hook, with a key of its own.
 func (c *cli) words(ctx context.Context, cl *client.Client, session, address string) (*wordsDoor, error) {
 	key, err := cl.HookKey(ctx, session)
 	if err != nil {

@@ -33,13 +33,13 @@ type wordsAnswer struct {
 	Problem  string `json:"problem,omitempty"`
 }
 
-// wordsDoor takes the words that the prompt hook of run's program brings.
+// wordsDoor is the socket on which run takes the words that the prompt hook of its program brings.
 type wordsDoor struct {
 	listener *net.UnixListener
 	add      func(ctx context.Context, text string) (*client.AddedWords, error)
 }
 
-// openWords makes the door, in a folder that only this user can enter.
+// openWords makes the socket, in a folder that only this user can enter.
 func openWords(add func(ctx context.Context, text string) (*client.AddedWords, error)) (*wordsDoor, error) {
 	dir, err := os.MkdirTemp("", "sallyport-run-")
 	if err != nil {
@@ -54,13 +54,13 @@ func openWords(add func(ctx context.Context, text string) (*client.AddedWords, e
 
 func (d *wordsDoor) path() string { return d.listener.Addr().String() }
 
-// close ends the door and removes it.
+// close closes the socket and removes it.
 func (d *wordsDoor) close() {
 	_ = d.listener.Close() // removes the socket; nothing to do about a failure when the run is over
 	_ = os.Remove(filepath.Dir(d.path()))
 }
 
-// serve takes words from processes below the program, until the door is closed.
+// serve takes words from processes below the program, until the socket is closed.
 func (d *wordsDoor) serve(program int) {
 	busy := make(chan struct{}, wordsAtOnce)
 	for {
@@ -84,7 +84,7 @@ func (d *wordsDoor) take(conn *net.UnixConn, program int) wordsAnswer {
 	}
 	text, err := io.ReadAll(io.LimitReader(conn, maxPrompt+1))
 	if err != nil {
-		return wordsAnswer{Problem: "the words did not come whole"}
+		return wordsAnswer{Problem: "the words could not be read whole"}
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), wordsTime)
 	defer cancel()
@@ -102,9 +102,9 @@ func (c *cli) hook() *cobra.Command {
 func (c *cli) hookWords() *cobra.Command {
 	return c.command(about{
 		use: "words", short: "Add what the person typed to their request", local: true, inside: true,
-		long: `For the prompt hook of a client that sallyport run started; elsewhere it does nothing. It reads the prompt from standard input: as a client's hook gets it
-(JSON with "prompt"), or as it is. It prints nothing, since clients show an agent what a hook prints. Words that come while a call of the session is
-open are on record and confirm nothing.`,
+		long: `For the prompt hook of a client that sallyport run started; elsewhere it does nothing. It reads the prompt from standard input: JSON with "prompt", as
+clients give it to their hooks, or plain text. It prints nothing, since clients show an agent what a hook prints. Words that come while a call of the
+session is open are on record and confirm nothing.`,
 		example: "sallyport hook words < prompt.json",
 	}, func(ctx context.Context, _ []string) error {
 		path := os.Getenv(envWords)
