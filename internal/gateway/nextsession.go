@@ -10,7 +10,7 @@ import (
 	"sallyport.example/internal/session"
 )
 
-// NextSession is what a person's order for an agent's next conversation stands at.
+// NextSession is a person's order of a fresh session for an agent's next conversation.
 type NextSession struct {
 	AgentID string `json:"agent_id"`
 	// SessionID is the agent's own session, whose place the fresh one takes. "": it has none yet, so that its first conversation is fresh without an order.
@@ -119,7 +119,7 @@ func (g *Gateway) openNext(ctx context.Context, last session.Session) error {
 	return nil
 }
 
-// conversationOver is the error of a conversation whose session a person let another one take the place of. Only the record has the session.
+// conversationOver is the error for a conversation whose session a fresh one has replaced. The agent isn't told which session that is; the record is.
 func conversationOver(own string) error {
 	return fault.Wrap(fault.New(fault.SessionClosed, "The agent's own session is %s, and a conversation from before it was used.", own),
 		fault.SessionClosed, "This conversation is over: your person let a new one begin, and the session of this one is closed.").

@@ -35,7 +35,7 @@ type Lifted struct {
 	Because  []fault.Because `json:"because,omitempty"`
 }
 
-// lifted are the verdicts on the call that were only recorded, for the record; nil if there is none.
+// lifted are the verdicts on the call that were recorded and not enforced; nil if there is none.
 func (c *crossing) lifted(found *judge.Finding) (all []Lifted) {
 	for _, v := range found.Lifted {
 		all = append(all, Lifted{v.Decision, v.Stage, v.Code, audit.Clip(v.Reason), c.rules(v)})
@@ -64,14 +64,16 @@ func (g *Gateway) letThrough(e *audit.Entry) {
 		"decision", string(decision), "stage", e.Stage, "code", e.Code, "reason", e.Reason)
 }
 
-// sentUnder records the verdicts under which an answer to a server's question would not have been sent.
-func (c *crossing) sentUnder(e *audit.Entry, found *judge.Finding) {
-	if wouldBe(e, found.WouldBe()); e.Shadow {
+// answerObserved records the verdicts that would have kept an answer to a server's question from being sent.
+func (c *crossing) answerObserved(e *audit.Entry, found *judge.Finding) {
+	wouldBe(e, found.WouldBe())
+	if e.Shadow {
 		e.Detail, _ = json.Marshal(map[string]any{"observed": c.lifted(found)}) // of strings: can't fail
 	}
 }
 
-// usesDeclaration tells whether the call uses up the declaration that it names: not where it was only recorded that the declaration doesn't count.
+// usesDeclaration tells whether the call uses up the declaration that it names. A declaration that doesn't count, which observing only records, is not
+// used up.
 func (c *crossing) usesDeclaration() bool {
 	return c.declaration != nil && !slices.ContainsFunc(c.judged.found.Lifted, func(v fault.Verdict) bool { return v.Stage == "declare" })
 }

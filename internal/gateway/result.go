@@ -155,7 +155,7 @@ func (c *crossing) ask(ctx context.Context, method string, params json.RawMessag
 	if err != nil {
 		return nil, err
 	}
-	c.sentUnder(&e, &found)
+	c.answerObserved(&e, &found)
 	if err := c.keepAnswer(ctx, e, answer, given); err != nil {
 		return nil, audited(err)
 	}
@@ -165,7 +165,7 @@ func (c *crossing) ask(ctx context.Context, method string, params json.RawMessag
 	}
 	c.g.letThrough(&e)
 	if found.Lifted = found.Lifted[recorded:]; len(found.Lifted) > 0 { // labels rose while that was written
-		c.sentUnder(&e, &found)
+		c.answerObserved(&e, &found)
 		c.g.refusals.RecordCallLater(e)
 	}
 	return answer, nil

@@ -17,12 +17,12 @@ import (
 	"sallyport.example/internal/policy"
 )
 
-// Settings are the part of the operator's word that can be replaced while the gateway runs (Reconfigure). Nothing in them changes. Every field without
+// Settings are the part of the configuration that can be replaced while the gateway runs (Reconfigure). They are never changed in place. Every field without
 // a stated default is needed.
 type Settings struct {
 	Agents   agent.Set
 	Policies *policy.Set
-	// Classify is the operator's word on a server's tool, with all defaults applied. It must answer for any string.
+	// Classify returns the operator's classification of a server's tool, with all defaults applied. It must answer for any string.
 	Classify func(server, tool string) catalogue.Classification
 	Labels   []flow.Label       // the confidentiality labels
 	Unlisted catalogue.Standing // what an operation is that no entry names: Unlisted (deny) or Active (ask first)
@@ -51,7 +51,7 @@ func (s *Settings) fill() {
 	}
 }
 
-// check refuses settings that no gateway can run with.
+// check says why no gateway can run with the settings; nil: one can.
 func (s *Settings) check() error {
 	if s.Mode != Enforce && s.Mode != Observe {
 		return fmt.Errorf("unknown mode %q: enforce or observe", s.Mode)

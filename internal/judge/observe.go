@@ -46,7 +46,7 @@ func (found *Finding) withLifted(v fault.Verdict) fault.Verdict {
 	return v
 }
 
-// LiftFlow does so with a verdict of the flow rules about what goes out while a call of the operation runs, in a session that holds the labels.
+// LiftFlow records and lifts a verdict of the flow rules about what is sent while a call of the operation runs, in a session that holds the labels.
 func (found *Finding) LiftFlow(r *Rules, op *Operation, held []flow.Held, v fault.Verdict) fault.Verdict {
 	if v.Decision == fault.Permit || !Lifts(r, op, held) {
 		return v
@@ -78,8 +78,8 @@ var flowCodes = []fault.Code{fault.FlowContaminated, fault.FlowUntrusted, fault.
 // that the operator has added, which may stand for more than these.
 var liftedLabels = []flow.Label{flow.Internal, "pii", flow.Untrusted, flow.Unasked}
 
-// Lifts reports whether the gateway observes, and a verdict of the flow rules on the operation is only recorded in a session that holds the labels:
-// none of them is one that holds against the operation, or that the configuration no longer has.
+// Lifts reports whether a verdict of the flow rules on the operation is only recorded, in a session that holds the labels: the gateway observes, and none
+// of the labels is one that is enforced against the operation, or that the configuration no longer has.
 func Lifts(r *Rules, op *Operation, held []flow.Held) bool {
 	return r.Observe && !slices.ContainsFunc(held, func(h flow.Held) bool {
 		return len(op.Flow.BlockedBy) > 0 && !slices.Contains(liftedLabels, h.Label) && (slices.Contains(op.Flow.BlockedBy, h.Label) || !r.KnownLabel(h.Label))
@@ -91,7 +91,7 @@ func EnforcedLabels[L ~string](all []L) []L {
 	return slices.DeleteFunc(slices.Clone(all), func(name L) bool { return slices.Contains(liftedLabels, flow.Label(name)) })
 }
 
-// Enforced is the operation with the labels that block it in truth, for advice about the order of calls.
+// Enforced is the operation with those labels alone that block it while the gateway observes, for advice about the order of calls.
 func Enforced(r *Rules, op flow.Operation) flow.Operation {
 	if r.Observe {
 		op.BlockedBy = slices.DeleteFunc(slices.Clone(op.BlockedBy), func(l flow.Label) bool { return slices.Contains(liftedLabels, l) })

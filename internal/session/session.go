@@ -123,7 +123,7 @@ type Session struct {
 	OpenedBy    string        `json:"opened_by"`       // principal, as kind:id
 	Own         bool          `json:"own"`             // the session that the agent's own token stands for
 	Follows     string        `json:"-"`               // of an own session that is to be opened: the session before it; "" if there is none
-	Piece       int64         `json:"piece,omitempty"` // of an own session: how many fresh ones people ordered for the agent before and with it
+	Piece       int64         `json:"piece,omitempty"` // of an own session: the number of the agent's piece of work; each fresh session that a person orders begins the next one
 	Next        *Next         `json:"next,omitempty"`  // a person ordered that the agent's next conversation is a fresh own session; nil: nobody did
 	Phase       Phase         `json:"phase"`
 	PhaseBy     string        `json:"phase_by,omitempty"`     // who moved it to the phase: a principal, or ByRule; "": it began in it
@@ -171,7 +171,7 @@ func New(agent string, phase Phase, openedBy string, now time.Time) Session {
 	}
 }
 
-// After lets a new own session follow the agent's last one, with its labels and what a person ordered: neither a new connection nor a closed session
+// After returns a new own session that follows the agent's last one, with its labels and a person's order: neither a new connection nor a closed session
 // cleans an agent.
 func (s Session) After(last Session) Session {
 	s = s.Raise(last.Labels...)
@@ -179,14 +179,14 @@ func (s Session) After(last Session) Session {
 	return s
 }
 
-// Anew lets a new own session begin a piece of work in the place of the agent's last one, as a person ordered: with nothing of it.
+// Anew returns a new own session that begins the agent's next piece of work, as a person ordered: it takes nothing over from the last session.
 func (s Session) Anew(last Session) Session {
 	s.Follows, s.Piece = last.ID, last.Piece+1
 	return s
 }
 
-// Succeeds reports whether the new own session may come after the agent's last one: with all of its labels and a person's order that is still to be
-// carried out, or as what carries that order out.
+// Succeeds reports whether the new own session may come after the agent's last one: it has all of that one's labels and its open order, or it is the
+// fresh session that was ordered.
 func (s Session) Succeeds(last Session) bool {
 	if last.Next != nil && s.Piece == last.Piece+1 {
 		return true
