@@ -70,7 +70,7 @@ func Added(file string, text []byte, dir string, a Additions) ([]byte, error) {
 	}
 	after, err := ParseConfig(file, e.text, dir)
 	if err != nil {
-		return nil, fmt.Errorf("with the labels it would be no good configuration, so nothing was written: %w", err)
+		return nil, fmt.Errorf("with the labels the configuration would not be valid, so nothing was written: %w", err)
 	}
 	want, err := yaml.Dump(before.With(a))
 	if err != nil {
@@ -92,7 +92,7 @@ type edit struct {
 	err  error
 }
 
-var errPaste = errors.New("it has a form that nothing can be put into: paste the labels yourself")
+var errPaste = errors.New("it is written so that labels can't be added: paste them yourself")
 
 // root is the mapping of the whole text as it is now; nil: the text is empty.
 func (e *edit) root() *yaml.Node {

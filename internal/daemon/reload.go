@@ -231,7 +231,7 @@ func restartNeeded(cfg *Config, fields []string) *console.ReloadRefused {
 	r := &console.ReloadRefused{Restart: true}
 	for _, field := range fields {
 		line, _ := whereIs(cfg.root, field)
-		r.Problems = append(r.Problems, console.FileProblem{File: cfg.file, Line: line, Field: field, Problem: "it was changed, and only a restart puts that in force", Remedy: "restart the gateway, or put it back and reload"})
+		r.Problems = append(r.Problems, console.FileProblem{File: cfg.file, Line: line, Field: field, Problem: "it was changed, and only a restart puts that in force", Remedy: "restart the gateway, or undo the change and reload"})
 	}
 	return r
 }

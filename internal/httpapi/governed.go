@@ -13,7 +13,7 @@ import (
 	"sallyport.example/internal/fault"
 )
 
-// Looking at processes can be slow, and a process can make it hang.
+// Bounds of a look at processes, which can be slow, and which a process can make hang.
 const (
 	lookTime   = 2 * time.Second
 	lookAtOnce = 4
@@ -76,9 +76,9 @@ func outside(r *http.Request) error {
 		return fault.New(fault.PermissionDenied, "People's requests are refused inside a governed session: process %d is in one.", peer.Governed).
 			Try("Ask your person.")
 	case peer.Gone:
-		return fault.New(fault.PermissionDenied, "The program that sent this request did not wait for its answer, so it can't be seen whether it is governed.")
+		return fault.New(fault.PermissionDenied, "The program that sent this request did not wait for its answer, so the gateway can't tell whether it runs in a governed session.")
 	case peer.late:
-		return fault.New(fault.PermissionDenied, "It could not be seen in time whether the program that sent this request is governed.").
+		return fault.New(fault.PermissionDenied, "The gateway could not tell in time whether the program that sent this request runs in a governed session.").
 			Try("Try again. If that doesn't help, look for a process on this machine that hangs.")
 	}
 	return nil

@@ -20,7 +20,7 @@ import (
 
 const (
 	deskDays = 7 * 24 * time.Hour
-	deskKeep = time.Minute      // how long a list is good for: it costs seconds
+	deskKeep = time.Minute      // how long a list is shown again: making one takes seconds
 	deskMost = 30 * time.Second // for making one
 	// added is the action of the entry that says which labels a person took.
 	added = "labels.add"
@@ -57,7 +57,7 @@ func (d *Desk) Proposed(ctx context.Context) (console.LabelList, error) {
 func (d *Desk) look(ctx context.Context) error {
 	text, err := os.ReadFile(d.config)
 	if err != nil {
-		return fault.Wrap(err, fault.ConfigurationInvalid, "The configuration file can't be read.").Try("See what became of it where the gateway runs.")
+		return fault.Wrap(err, fault.ConfigurationInvalid, "The configuration file can't be read.").Try("Look whether it is still there, on the machine of the gateway.")
 	}
 	if !d.made.IsZero() && d.now().Sub(d.made) < deskKeep && bytes.Equal(text, d.text) {
 		return nil
@@ -124,7 +124,7 @@ func (d *Desk) Take(ctx context.Context, digest, by string) error {
 	a.Note = "from recorded work, " + d.now().UTC().Format(time.DateOnly) + ", by " + by
 	next, err := daemon.Added(d.config, d.text, filepath.Dir(d.config), a)
 	if err != nil {
-		return fault.Wrap(err, fault.Conflict, "The configuration file has a form that this can't be added to.").Try("Paste the entries that are shown.")
+		return fault.Wrap(err, fault.Conflict, "The configuration file is written so that labels can't be added.").Try("Paste the entries that are shown into it.")
 	}
 	detail, err := json.Marshal(map[string]any{"operations": a.Operations, "catalogue": a.Catalogue})
 	if err != nil {
