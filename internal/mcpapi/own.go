@@ -25,7 +25,7 @@ type ownTool struct {
 }
 
 // ownTools shadow an upstream's tool of the same name. Their definitions are part of every conversation, so they are short: what is rarely needed
-// is said in the answers and refusals, and in docs/external.md and docs/flow.md. TestOwnPartIsShort holds their length.
+// is said in the answers and refusals, and in docs/external.md and docs/flow.md. TestConversationCost in test/e2e holds their length.
 var ownTools = map[string]ownTool{
 	"sallyport_status": {
 		definition: define("sallyport_status",
