@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net"
 	"os"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -26,10 +27,8 @@ func peerBelow(conn *net.UnixConn, program int) error {
 	if int(peer.Uid) != os.Getuid() {
 		return errStranger
 	}
-	for pid := range caller.Lineage(int(peer.Pid)) {
-		if pid == program {
-			return nil
-		}
+	if all, _ := caller.Lineage(int(peer.Pid)); !slices.Contains(all, program) {
+		return errStranger
 	}
-	return errStranger
+	return nil
 }

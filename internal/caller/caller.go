@@ -7,6 +7,7 @@ package caller
 import (
 	"bytes"
 	"encoding/hex"
+	"errors"
 	"iter"
 	"net/netip"
 	"os"
@@ -14,6 +15,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"sallyport.example/internal/identity"
 )
@@ -21,20 +23,31 @@ import (
 // RunName is the name of a process that runs governed programs. All processes below it are governed, also those that left their parents.
 const RunName = "sallyport-run"
 
-// maxAncestors bounds how many processes above a process are looked at.
-const maxAncestors = 64
+// maxAncestors bounds how far up the tree of processes is looked. What is deeper counts as governed.
+const maxAncestors = 4096
+
+// maxLooks bounds how often a lineage is looked for whose processes end meanwhile.
+const maxLooks = 8
 
 // Governed tells whether the process runs in a governed session, and which process says so: it or one above it has a session's token in its
-// environment, or one above it runs governed programs.
+// environment, or one above it runs governed programs. A process whose lineage can't be seen whole counts as governed: it could have made it so.
 func Governed(pid int) (at int, yes bool) {
-	for p := range Lineage(pid) {
+	all, whole := Lineage(pid)
+	if at, yes = governed(all); yes || whole {
+		return at, yes
+	}
+	return pid, true
+}
+
+func governed(lineage []int) (at int, yes bool) {
+	for i, p := range lineage {
 		environ, _ := os.ReadFile(procFile(p, "environ")) // of another user's process, or one that hides: not readable
 		for v := range bytes.SplitSeq(environ, []byte{0}) {
 			if token, ok := bytes.CutPrefix(v, []byte(identity.EnvToken+"=")); ok && identity.KindOf(strings.TrimSpace(string(token))) == identity.Session {
 				return p, true
 			}
 		}
-		if p == pid {
+		if i == 0 {
 			continue // run itself is a person's command
 		}
 		if name, _ := os.ReadFile(procFile(p, "comm")); strings.TrimSpace(string(name)) == RunName {
@@ -44,16 +57,33 @@ func Governed(pid int) (at int, yes bool) {
 	return 0, false
 }
 
-// Lineage yields a process and those above it, from the process on.
-func Lineage(pid int) iter.Seq[int] {
-	return func(yield func(int) bool) {
-		for range maxAncestors {
-			if pid <= 1 || !yield(pid) {
-				return
-			}
-			pid = number(pid, "PPid:")
+// Lineage are a process and those above it, up to the first or to one that may not be seen. Where one of them ends meanwhile, what it started is
+// another's by then, so all are looked for again. whole is false if that went on, or there are too many.
+func Lineage(pid int) (all []int, whole bool) {
+	for range maxLooks {
+		if all, whole = lineage(pid); whole {
+			break
 		}
 	}
+	return all, whole
+}
+
+func lineage(pid int) (all []int, whole bool) {
+	for pid > 0 && len(all) < maxAncestors {
+		all = append(all, pid)
+		above := number(pid, "PPid:")
+		if above < 0 {
+			return all, !gone(pid)
+		}
+		pid = above
+	}
+	return all, pid <= 0
+}
+
+// gone tells whether there is no such process, rather than one that may not be seen.
+func gone(pid int) bool {
+	p, err := os.FindProcess(pid)
+	return err != nil || errors.Is(p.Signal(syscall.Signal(0)), os.ErrProcessDone)
 }
 
 // number is a number in the status of a process; -1 if it can't be read.
@@ -75,11 +105,13 @@ func procFile(pid int, name string) string { return filepath.Join("/proc", strco
 // Peer is what is known of the process at the client's end of a connection.
 type Peer struct {
 	Governed int  // a process that says that it is governed; 0: none does
+	Started  int  // a process that the gateway started, a server or a program; 0: none
 	Gone     bool // nobody holds the connection any more, so that nobody can be looked at
 }
 
-// OfConnection looks at who connected to this machine from this machine. server and client are the addresses of a connection that is open here.
-func OfConnection(server, client netip.AddrPort) Peer {
+// OfConnection looks at who connected to this machine from this machine. server and client are the addresses of a connection that is open here, gateway is
+// the process that was connected to.
+func OfConnection(server, client netip.AddrPort, gateway int) Peer {
 	here, there := find(client, server), find(server, client)
 	switch {
 	case there == nil: // the connection's own end is not in the table, so that it tells nothing of the other one
@@ -87,10 +119,17 @@ func OfConnection(server, client netip.AddrPort) Peer {
 	case here == nil || here.inode == "0":
 		return Peer{Gone: true}
 	}
-	for _, pid := range holders(here) {
+	pids := holders(here)
+	for _, pid := range pids {
 		if at, yes := Governed(pid); yes {
 			return Peer{Governed: at}
 		}
+		if all, _ := Lineage(pid); slices.Contains(all[1:], gateway) {
+			return Peer{Started: pid}
+		}
+	}
+	if len(pids) == 0 {
+		return Peer{Governed: hidden(here)}
 	}
 	return Peer{}
 }
@@ -131,22 +170,11 @@ func address(s string) netip.AddrPort {
 	return plain(netip.AddrPortFrom(addr, uint16(n)))
 }
 
-// holders are the processes that hold the socket, and those of its user that hide what they hold.
+// holders are the processes that can be seen to hold the socket.
 func holders(s *socket) (pids []int) {
 	want := "socket:[" + s.inode + "]"
-	all, _ := os.ReadDir("/proc") // without it: nobody
-	for _, entry := range all {
-		pid, err := strconv.Atoi(entry.Name())
-		if err != nil {
-			continue
-		}
-		open, err := os.ReadDir(procFile(pid, "fd"))
-		if err != nil {
-			if strconv.Itoa(number(pid, "Uid:")) == s.uid {
-				pids = append(pids, pid)
-			}
-			continue
-		}
+	for pid := range processes() {
+		open, _ := os.ReadDir(procFile(pid, "fd")) // of another user's process, or one that hides: not readable
 		if slices.ContainsFunc(open, func(fd os.DirEntry) bool {
 			to, _ := os.Readlink(procFile(pid, "fd/"+fd.Name())) // closed in between: not it
 			return to == want
@@ -155,4 +183,34 @@ func holders(s *socket) (pids []int) {
 		}
 	}
 	return pids
+}
+
+// hidden is a governed process that may be who holds a socket that nobody can be seen to hold: it is on its way from one process to another, in a thread
+// whose process doesn't show it, or in a process that hides. 0: there is none, or the socket is of a user none of whose processes can be looked into.
+func hidden(s *socket) (at int) {
+	sees := false
+	for pid := range processes() {
+		if _, err := os.ReadDir(procFile(pid, "fd")); err == nil && strconv.Itoa(number(pid, "Uid:")) == s.uid {
+			sees = true
+		}
+		if p, yes := Governed(pid); yes && at == 0 && !gone(pid) {
+			at = p
+		}
+	}
+	if !sees {
+		return 0
+	}
+	return at
+}
+
+// processes are those that can be seen.
+func processes() iter.Seq[int] {
+	all, _ := os.ReadDir("/proc") // without it: nobody
+	return func(yield func(int) bool) {
+		for _, entry := range all {
+			if pid, err := strconv.Atoi(entry.Name()); err == nil && !yield(pid) {
+				return
+			}
+		}
+	}
 }

@@ -18,6 +18,7 @@ func TestWhoIsRefusedBehindAConnection(t *testing.T) {
 	}{
 		"nobody is governed":  {sight{}, false},
 		"a governed program":  {sight{Peer: caller.Peer{Governed: 7}}, true},
+		"a server's program":  {sight{Peer: caller.Peer{Started: 7}}, true},
 		"nobody waits":        {sight{Peer: caller.Peer{Gone: true}}, true},
 		"not seen in time":    {sight{late: true}, true},
 		"governed, seen late": {sight{Peer: caller.Peer{Governed: 7}, late: true}, true},
