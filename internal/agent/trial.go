@@ -1,9 +1,6 @@
 package agent
 
-import (
-	"slices"
-	"strings"
-)
+import "strings"
 
 // TrialServer is the id of the server that `sallyport doctor --live` tries the controls with. It runs in the gateway's own process, only as long as a
 // trial does. No server of a configuration can have the id.
@@ -29,7 +26,6 @@ func IsTrial(id string) bool { return strings.HasPrefix(id, trialPrefix) }
 func (d *Declaration) trial() (*Declaration, bool) {
 	t := *d
 	t.AgentID, t.of = Trial(d.AgentID), d.AgentID
-	t.Permissions = Permissions{Read: slices.Concat(d.Permissions.Read, trialReads), Write: slices.Concat(d.Permissions.Write, trialWrites)}
 	return &t, checkID(t.AgentID) == "" && t.seal() == nil
 }
 

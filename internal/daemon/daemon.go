@@ -162,6 +162,9 @@ func New(ctx context.Context, cfg *Config, o Options) (d *Daemon, err error) {
 	if err := d.buildTeller(); err != nil {
 		return d, err
 	}
+	if err := d.trial.Clean(ctx, byStart); err != nil {
+		d.o.Log.Error("what a trial has left is not cleaned up; it is of no use to anybody", "error", err)
+	}
 	if err := d.up.Start(ctx); err != nil {
 		return d, err
 	}

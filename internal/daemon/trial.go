@@ -45,11 +45,22 @@ func (d *Daemon) trials() (*trial.Trials, error) {
 	}
 	return trial.New(trial.Options{
 		Gateway: d.gate, Agents: d.gate.Agents, Here: here, Log: d.o.Log,
-		Sessions: func(ctx context.Context, most int) ([]session.Session, error) {
-			page, err := d.store.SessionsPage(ctx, "", most, session.Open)
-			return page.Sessions, err
-		},
+		Sessions: d.openSessions,
 	}), nil
+}
+
+// pageOfSessions is how many sessions are read at once.
+const pageOfSessions = 200
+
+// openSessions are all open sessions.
+func (d *Daemon) openSessions(ctx context.Context) (all []session.Session, err error) {
+	for after := ""; ; after = all[len(all)-1].ID {
+		page, err := d.store.SessionsPage(ctx, after, pageOfSessions, session.Open)
+		all = append(all, page.Sessions...)
+		if err != nil || len(page.Sessions) < pageOfSessions {
+			return all, err
+		}
+	}
 }
 
 // enforcedLabels are those of the confidentiality labels that block in the configuration's mode.

@@ -327,6 +327,9 @@ func (c *crossing) resolve(ctx context.Context) fault.Verdict {
 	if c.op == nil || c.op.Standing == catalogue.Unlisted || c.op.Standing == catalogue.Unfit {
 		return c.unknownTool(snap)
 	}
+	if v := tried(c.agent, c.op); v.Decision != fault.Permit && !c.r.DryRun {
+		return v
+	}
 	if err := c.read(ctx); err != nil {
 		return fault.RefuseErr(stage, err)
 	}

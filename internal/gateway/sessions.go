@@ -73,6 +73,7 @@ type liveSessions struct {
 	own   map[string]*live        // by agent: its open own session
 	rates map[string]*limit.Rates // by agent: of its own sessions
 	given map[string][]string     // by agent: the open sessions that hosts and people opened for it
+	tried bool                    // a trial runs, so that sessions of trial agents are in use
 }
 
 // newLiveSessions begins with the sessions that hosts and people opened and nobody has closed.
@@ -99,6 +100,20 @@ func (a *liveSessions) givenTo(agent string) string {
 		return given[0]
 	}
 	return ""
+}
+
+// trial notes that a trial runs, or no longer.
+func (a *liveSessions) trial(runs bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.tried = runs
+}
+
+// tries tells whether a trial runs.
+func (a *liveSessions) tries() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.tried
 }
 
 // busy tells whether a call of the session runs.
@@ -245,6 +260,9 @@ func (g *Gateway) sessionOf(ctx context.Context, p identity.Principal, id string
 	case identity.Session:
 		if id != "" && id != p.ID {
 			return nil, hidden("The credential is for the session " + p.ID + " alone, and was used for " + short(id) + ".")
+		}
+		if err := g.mayTry(p, p.Agent); err != nil {
+			return nil, err
 		}
 		return g.liveSession(ctx, p.ID)
 	case identity.Agent:
@@ -429,9 +447,8 @@ func (g *Gateway) OpenSession(ctx context.Context, p identity.Principal, r OpenR
 	if err != nil {
 		return s, "", err
 	}
-	trial := agent.IsTrial(r.Agent)
-	if trial && p.Kind != identity.Person {
-		return s, "", fault.New(fault.PermissionDenied, "Only people open sessions of trial agents.").At("agent_id")
+	if err := g.mayTry(p, r.Agent); err != nil {
+		return s, "", err
 	}
 	var labels []flow.Held
 	for _, word := range r.Labels {
@@ -443,7 +460,7 @@ func (g *Gateway) OpenSession(ctx context.Context, p identity.Principal, r OpenR
 	}
 	s = session.New(r.Agent, session.Phase(d.StartPhase), p.String(), g.now())
 	s.UserRequest, s.Requester, s.Budget = r.UserRequest, r.Requester, g.settings.Load().tierOf(d).Budget
-	if trial { // so that a person can see within a moment that a spent budget ends the work
+	if agent.IsTrial(r.Agent) { // so that a person can see within a moment that a spent budget ends the work
 		s.Budget = min(s.Budget, trialBudget)
 	}
 	switch p.Kind {

@@ -131,15 +131,13 @@ func (p *prober) size(ctx context.Context) Row {
 	return saidNo(fmt.Sprintf("a call of %d MiB", tooLarge>>20), status, text, err, "request.malformed")
 }
 
-// commands tries people's commands from inside a governed session: with its token in the environment, and without it below a process that has it.
+// commands tries people's commands from inside a governed session: with a session's token in the environment, and without it below a process that has one.
+//
+// The token is one that nobody made: other programs of this user can read it in the environment.
 func (p *prober) commands(ctx context.Context) Row {
-	s, err := p.open(ctx, p.agent.TrialID, "planning")
-	if err != nil {
-		return untried(err)
-	}
 	command := append(append([]string{}, p.o.Command...), "sessions", "list")
 	inherited := without(os.Environ(), clients.EnvToken, clients.EnvURL)
-	held := append(inherited, clients.EnvToken+"="+s.token)
+	held := append(inherited, clients.EnvToken+"=spt_session_"+strings.Repeat("a", 32))
 	shell, err := exec.LookPath("sh")
 	tries := []struct {
 		what    string

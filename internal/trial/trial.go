@@ -3,7 +3,8 @@
 //
 // Promises: a trial opens nothing that its person could not open: a trial agent has the permissions of its agent, and the tools of the trial's server do
 // nothing. One trial runs at a time. It ends with its person's word, after its longest time, or with the gateway; then its server is gone, its sessions
-// are closed and their files removed, and the switches and quarantines of trial agents are taken back, each on record. No other agent is touched.
+// are closed and their files removed, and the switches and quarantines of trial agents are taken back, each on record. What a gateway that was killed has
+// left of one is cleaned up at the next start, and is of no use until then. No other agent is touched.
 package trial
 
 import (
@@ -23,9 +24,6 @@ import (
 
 // Longest is how long a trial runs where nobody ends it: who began it may be gone.
 const Longest = 5 * time.Minute
-
-// maxSessions bounds the sessions of trials that an end closes.
-const maxSessions = 500
 
 // Here says what of the gateway a trial needs to know. All of it is the operator's configuration.
 type Here struct {
@@ -51,8 +49,8 @@ type Options struct {
 	Gateway *gateway.Gateway
 	Agents  func() agent.Set
 	Here    func() Here
-	// Sessions are the open sessions, newest first, at most so many.
-	Sessions func(ctx context.Context, most int) ([]session.Session, error)
+	// Sessions are all open sessions.
+	Sessions func(ctx context.Context) ([]session.Session, error)
 	Log      *slog.Logger
 }
 
@@ -81,6 +79,7 @@ func (t *Trials) Begin(ctx context.Context, by string) (Here, error) {
 	if err := t.offer(ctx, false); err != nil {
 		return Here{}, err
 	}
+	t.o.Gateway.Trial(true)
 	t.by, t.lease = by, time.AfterFunc(Longest, func() {
 		if err := t.End(context.Background(), by); err != nil {
 			t.o.Log.Error("a trial did not end whole", "error", err)
@@ -117,6 +116,7 @@ func (t *Trials) End(ctx context.Context, by string) error {
 	ctx = context.WithoutCancel(ctx)
 	t.lease.Stop()
 	t.by = ""
+	t.o.Gateway.Trial(false)
 	return errors.Join(t.o.Gateway.Catalogue().UpdateDefinitions(ctx, agent.TrialServer, nil), t.clean(ctx, by))
 }
 
@@ -126,6 +126,16 @@ func (t *Trials) Close(ctx context.Context) error {
 	by := t.by
 	t.mu.Unlock()
 	return t.End(ctx, by)
+}
+
+// Clean removes what a trial has left that ended with a gateway that was killed.
+func (t *Trials) Clean(ctx context.Context, by string) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.by != "" {
+		return nil
+	}
+	return t.clean(ctx, by)
 }
 
 func (t *Trials) offer(ctx context.Context, changed bool) error {
@@ -141,7 +151,7 @@ const reason = "the end of a trial (sallyport doctor --live)"
 
 // clean closes the sessions of trial agents, removes their files, and takes back what stops trial agents.
 func (t *Trials) clean(ctx context.Context, by string) error {
-	open, err := t.o.Sessions(ctx, maxSessions)
+	open, err := t.o.Sessions(ctx)
 	problems := []error{err}
 	for _, s := range open {
 		if !agent.IsTrial(s.Agent) {
