@@ -52,8 +52,9 @@ type Session struct {
 
 // OrderedNext says who ordered a fresh session for an agent's next conversation.
 type OrderedNext struct {
-	By string    `json:"by"` // principal, as kind:id
-	At time.Time `json:"at"`
+	By        string    `json:"by"` // principal, as kind:id
+	At        time.Time `json:"at"`
+	StopEpoch int64     `json:"stop_epoch,omitempty"` // how many stops had reached the agent: after one more, the order counts for nothing
 }
 
 // Plan is a submitted plan.

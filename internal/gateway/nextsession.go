@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"encoding/json"
 	"time"
 
 	"sallyport.example/internal/audit"
@@ -34,7 +35,7 @@ func (g *Gateway) OrderNext(ctx context.Context, agent, by string) (NextSession,
 			return next, err
 		}
 		s, err := g.change(ctx, last.ID, audit.Entry{Action: "session.next", Actor: by}, func(s session.Session) (session.Session, error) {
-			return s.OrderNext(by, g.now())
+			return s.OrderNext(by, g.standing.StopEpoch(agent), g.now())
 		})
 		if err != nil {
 			return next, err
@@ -53,7 +54,15 @@ func (g *Gateway) OrderNext(ctx context.Context, agent, by string) (NextSession,
 // Ordered tells whether a person ordered that the agent's next conversation is fresh, and who.
 func (g *Gateway) Ordered(ctx context.Context, agent string) (*session.Next, error) {
 	last, err := g.lastOwn(ctx, agent)
-	return last.Next, err
+	if err != nil || !g.ordered(last) {
+		return nil, err
+	}
+	return last.Next, nil
+}
+
+// ordered tells whether a person's order for a fresh session stands: the agent was not stopped since.
+func (g *Gateway) ordered(s session.Session) bool {
+	return s.Ordered(g.standing.StopEpoch(s.Agent))
 }
 
 // BeginConversation begins a conversation of an agent, and returns the principal for the rest of it. If a person ordered it, the agent's own session is
@@ -69,14 +78,14 @@ func (g *Gateway) BeginConversation(ctx context.Context, p identity.Principal, s
 	}
 	for range maxRejudge {
 		l := g.sessions.ownOf(p.ID)
-		if l != nil && stateless && l.current.Load().Next == nil {
+		if l != nil && stateless && !g.ordered(*l.current.Load()) {
 			return p, nil
 		}
 		last, err := g.lastOwn(ctx, p.ID)
 		if err != nil {
 			return p, err
 		}
-		if last.Next == nil {
+		if !g.ordered(last) {
 			if l, err = g.ownSession(ctx, p); err == nil && !stateless {
 				p.Conversation = l.current.Load().Piece + 1
 			}
@@ -89,7 +98,7 @@ func (g *Gateway) BeginConversation(ctx context.Context, p identity.Principal, s
 			return p, fault.New(fault.Conflict, "Calls of an earlier conversation of this agent still run, or wait for a person.").
 				Try("Let them end, or ask your person to end that conversation, and connect again.")
 		}
-		err = g.openNext(ctx, last)
+		err = g.openNext(ctx, p, last)
 		if err != nil && !fault.Is(err, fault.Conflict) {
 			return p, err
 		}
@@ -97,8 +106,9 @@ func (g *Gateway) BeginConversation(ctx context.Context, p identity.Principal, s
 	return p, fault.New(fault.Conflict, "Another connection of the agent keeps opening sessions.").Try("Try again.")
 }
 
-// openNext opens the fresh session that a person ordered in the agent's last own one, in the place of that. A crash in between leaves the order.
-func (g *Gateway) openNext(ctx context.Context, last session.Session) error {
+// openNext opens the fresh session that a person ordered in the agent's last own one, in the place of that. A crash in between leaves the order. p is who
+// began the conversation, for the record.
+func (g *Gateway) openNext(ctx context.Context, p identity.Principal, last session.Session) error {
 	ctx = context.WithoutCancel(ctx) // half of it would close a session and open none
 	d, err := g.declared(last.Agent)
 	if err != nil {
@@ -112,7 +122,9 @@ func (g *Gateway) openNext(ctx context.Context, last session.Session) error {
 	}
 	s := session.New(last.Agent, session.Phase(d.StartPhase), last.Next.By, g.now()).Anew(last)
 	s.Own, s.Budget = true, g.settings.Load().tierOf(d).Budget
-	if err := g.store.OpenSession(ctx, s, opened(s, last.Next.By)); err != nil {
+	e := opened(s, last.Next.By)
+	e.Detail, _ = json.Marshal(map[string]any{"phase": s.Phase, "own": s.Own, "for": p.String(), "token": p.TokenID}) // of plain values: can't fail
+	if err := g.store.OpenSession(ctx, s, e); err != nil {
 		return err
 	}
 	g.hold(s)

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/call"
@@ -75,6 +76,47 @@ func TestAPersonOrdersAFreshSession(t *testing.T) {
 	}
 	if got := strings.Join(moves, ", "); got != "session.open by agent:worker, session.next by person:alice, session.close by person:alice, session.open by person:alice" {
 		t.Errorf("on record: %s", got)
+	}
+}
+
+// A stop takes back what was ordered before it, and what is ordered after it counts.
+func TestAStopTakesAnOrderBack(t *testing.T) {
+	for name, stop := range stops {
+		t.Run(name, func(t *testing.T) {
+			w := newCommWorld(t)
+			old := w.begins("worker")
+			w.mustPermit(w.as(old, "search_email"))
+			w.ordersNext("worker")
+			stop(w)
+			if n, err := w.g.Ordered(t.Context(), "worker"); n != nil || err != nil {
+				t.Errorf("%+v, %v", n, err)
+			}
+			again := w.begins("worker")
+			w.mustRefuse(w.as(again, "web_search"), fault.FlowContaminated)
+			told, end := w.g.Watch()
+			defer end()
+			for late := time.After(10 * time.Second); w.session("worker").Next != nil; { // written down behind the stop
+				select {
+				case <-told:
+				case <-late:
+					t.Fatal("the order still stands in the session")
+				}
+			}
+			w.ordersNext("worker")
+			w.mustPermit(w.as(w.begins("worker"), "web_search"))
+			var moves []string
+			for _, e := range w.entries() {
+				if e.Action == "session.next" || e.Action == "session.open" {
+					moves = append(moves, e.Action+" by "+e.Actor)
+				}
+				if e.Action == "session.open" && e.Actor == "person:alice" && !strings.Contains(string(e.Detail), `"for":"agent:worker"`) {
+					t.Errorf("the entry doesn't say for whose conversation the session is: %s", e.Detail)
+				}
+			}
+			if got := strings.Join(moves, ", "); got != "session.open by agent:worker, session.next by person:alice, session.next by rule:stopped, session.next by person:alice, session.open by person:alice" {
+				t.Errorf("on record: %s", got)
+			}
+		})
 	}
 }
 

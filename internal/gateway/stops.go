@@ -81,7 +81,11 @@ func (g *Gateway) takePhasesBack(ctx context.Context) error {
 			return err
 		}
 		for _, s := range page.Sessions {
-			if after = s.ID; s.PhaseAt(g.standing.StopEpoch(s.Agent)) == s.Phase {
+			after = s.ID
+			if err := g.takeOrderBack(ctx, s); err != nil {
+				return err
+			}
+			if s.PhaseAt(g.standing.StopEpoch(s.Agent)) == s.Phase {
 				continue
 			}
 			detail, _ := json.Marshal(map[string]any{"phase": session.Planning, "from": s.Phase, "plan_id": s.Opened.Plan}) // of plain values: can't fail
@@ -96,6 +100,22 @@ func (g *Gateway) takePhasesBack(ctx context.Context) error {
 			return nil
 		}
 	}
+}
+
+// takeOrderBack writes down that a stop took back what a person had ordered for the agent's next conversation. It is so already (session.Ordered).
+func (g *Gateway) takeOrderBack(ctx context.Context, s session.Session) error {
+	if s.Next == nil || g.ordered(s) {
+		return nil
+	}
+	const reason = "The agent was stopped after a fresh session was ordered for its next conversation: the kill switch was pulled, or the agent was quarantined."
+	_, err := g.change(ctx, s.ID, audit.Entry{Action: "session.next", Actor: "rule:stopped", Reason: reason, Detail: json.RawMessage(`{"taken_back":true}`)},
+		func(s session.Session) (session.Session, error) {
+			return s.TakeBackOrder(g.standing.StopEpoch(s.Agent))
+		})
+	if fault.Is(err, fault.Conflict) { // ordered anew meanwhile
+		return nil
+	}
+	return err
 }
 
 // stoppedSince tells whether the agent was stopped after a plan was submitted.

@@ -146,8 +146,9 @@ type Opening struct {
 
 // Next is a person's order that the agent's next conversation is a fresh session of its own.
 type Next struct {
-	By string    `json:"by"` // principal, as kind:id
-	At time.Time `json:"at"`
+	By        string    `json:"by"` // principal, as kind:id
+	At        time.Time `json:"at"`
+	StopEpoch int64     `json:"stop_epoch,omitempty"` // how many stops had reached the agent: after one more, the order counts for nothing
 }
 
 // Page is a part of the list of sessions.
@@ -195,11 +196,24 @@ func (s Session) Succeeds(last Session) bool {
 }
 
 // OrderNext notes a person's order for the agent's next conversation, in an own session that is open or the last one.
-func (s Session) OrderNext(by string, now time.Time) (Session, error) {
+func (s Session) OrderNext(by string, stopEpoch int64, now time.Time) (Session, error) {
 	if !s.Own {
 		return s, fault.New(fault.Conflict, "Session %s is not the agent's own.", s.ID)
 	}
-	s.Next = &Next{By: by, At: now.UTC()}
+	s.Next = &Next{By: by, At: now.UTC(), StopEpoch: stopEpoch}
+	s.Version++
+	return s, nil
+}
+
+// Ordered reports whether a person's order stands by the number of stops that have reached the agent: a stop takes back what was ordered before it.
+func (s Session) Ordered(stopEpoch int64) bool { return s.Next != nil && s.Next.StopEpoch == stopEpoch }
+
+// TakeBackOrder writes down what a stop of the agent did (Ordered). It is a fault.Conflict where no stop has taken an order back.
+func (s Session) TakeBackOrder(stopEpoch int64) (Session, error) {
+	if s.Next == nil || s.Ordered(stopEpoch) {
+		return s, fault.New(fault.Conflict, "No stop has taken an order for a fresh session back.")
+	}
+	s.Next = nil
 	s.Version++
 	return s, nil
 }
