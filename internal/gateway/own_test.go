@@ -21,6 +21,8 @@ func TestOwnPlan(t *testing.T) {
 		"alone":                         {nil, false, true},
 		"beside an approver":            {[]approval.Voter{other}, false, false},
 		"beside an approver, and let":   {[]approval.Voter{other}, true, true},
+		"beside an operator":            {[]approval.Voter{{Person: "alice", Roles: []identity.Role{identity.Operator}}}, false, false},
+		"beside a viewer":               {[]approval.Voter{{Person: "alice", Roles: []identity.Role{identity.Viewer}}}, false, true},
 		"beside somebody without roles": {[]approval.Voter{{Person: "alice"}}, false, true},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -727,7 +727,7 @@ func (g *Gateway) DecidePlan(ctx context.Context, id, digest string, approve boo
 		}
 		voter, _ := g.settings.Load().Voter(person)
 		// Whether they may decide on plans is for the HTTP API and the console to check. Its HIGH and CRITICAL calls are asked about one by one.
-		voter.Person, voter.Roles = person, []identity.Role{identity.Approver}
+		voter.Person, voter.Roles, voter.Others = person, []identity.Role{identity.Approver}, withOperators(voter.Others)
 		plan := approval.Approval{Requester: s.Requester, OpenedBy: s.OpenedBy, Agent: s.Agent, Risk: "HIGH"}
 		own = plan.Own(voter)
 		if err := plan.Entitled(voter); err != nil && s.Plan != nil && s.Plan.State == session.PlanPending {
@@ -751,6 +751,22 @@ func (g *Gateway) DecidePlan(ctx context.Context, id, digest string, approve boo
 			}
 			return s.DecidePlan(digest, approve, by, reason, g.now())
 		})
+}
+
+// withOperators lets operators count among those who could answer: plans are theirs to decide on.
+func withOperators(others func() []approval.Voter) func() []approval.Voter {
+	if others == nil {
+		return nil
+	}
+	return func() []approval.Voter {
+		all := slices.Clone(others())
+		for i, o := range all {
+			if slices.Contains(o.Roles, identity.Operator) {
+				all[i].Roles = append(slices.Clone(o.Roles), identity.Approver)
+			}
+		}
+		return all
+	}
 }
 
 // settle writes the outcomes that the session owes. While it owes one it makes no calls (fault.AuditUnavailable).
