@@ -127,6 +127,12 @@ func (c *cli) takeOver(dir string, t *takeover) error {
 		if err := covered(dir, files); err != nil {
 			return err
 		}
+		if err := c.showConfigured(dir); err != nil {
+			return err
+		}
+		if !t.agrees(c, "Use this configuration?") {
+			return &found{what: "nothing was rewritten"}
+		}
 	} else if err := c.writeFrom(dir, files, t); err != nil {
 		return err
 	}
@@ -163,7 +169,7 @@ func (t *takeover) paths() (paths []string, err error) {
 
 // writeFrom shows what the files have, asks, and writes the configuration.
 func (c *cli) writeFrom(dir string, files []*clients.File, t *takeover) error {
-	taken := daemon.TakeOver{Servers: map[string]clients.Server{}, Project: t.project, Developer: t.developer != ""}
+	taken := daemon.TakeOver{Servers: map[string]clients.Server{}, Unlabelled: map[string]bool{}, Project: t.project, Developer: t.developer != ""}
 	for _, f := range files {
 		fmt.Fprintf(c.out, "%s (%s)\n", printable(f.Path), f.Client)
 		for _, s := range f.Servers {
@@ -181,6 +187,9 @@ func (c *cli) writeFrom(dir string, files []*clients.File, t *takeover) error {
 				why = "you said no"
 			default:
 				taken.Servers[id] = s
+				if !c.labelsHold(&s, t) {
+					taken.Unlabelled[id] = true
+				}
 				continue
 			}
 			fmt.Fprintf(c.out, "    not taken over: %s\n", printable(why))
@@ -204,6 +213,20 @@ func (c *cli) writeFrom(dir string, files []*clients.File, t *takeover) error {
 	}
 	fmt.Fprintf(c.err, "Next%s: sallyport serve; then sallyport tools accept --all, and for each piece of work:\n  sallyport run --agent dev -- CLIENT\n", in(dir))
 	return nil
+}
+
+// labelsHold tells whether a server may have the labels of the catalogue. They take what it reads for the person's own, so where its entry names a host
+// elsewhere, a person has to say that this is so: --yes says it for nobody.
+func (c *cli) labelsHold(s *clients.Server, t *takeover) bool {
+	hosts := s.Hosts()
+	if len(hosts) == 0 || daemon.KnownServer(*s) == nil {
+		return true
+	}
+	if t.yes {
+		fmt.Fprintf(c.out, "    taken over without labels, because it names %s, and nobody said whose that is: write labels: catalogue to it if it is yours\n", whole(strings.Join(hosts, ", ")))
+		return false
+	}
+	return t.agrees(c, fmt.Sprintf("What its tools are asked may go to %s. Is that yours, so that its labels hold?", strings.Join(hosts, ", ")))
 }
 
 // crowded are the servers whose command names a folder that holds the configuration.
@@ -265,7 +288,7 @@ func (c *cli) showServer(s *clients.Server, id string) {
 		line("labels", "of the catalogue, for "+known.Server+". "+known.Unasked)
 	}
 	for _, key := range s.Loads() {
-		line("caution", whole(key)+" makes a program run what it names")
+		line("caution", whole(key)+" changes what a program runs, loads or reaches")
 	}
 	if len(s.Reads) > 0 {
 		line("takes", strings.Join(s.Reads, ", ")+" from your environment")
@@ -308,6 +331,35 @@ func covered(dir string, files []*clients.File) error {
 	return nil
 }
 
+// showConfigured shows what a configuration that is there already starts and reaches, as it is written: it may have come with the client's file.
+func (c *cli) showConfigured(dir string) error {
+	written, err := daemon.AsWritten(dir)
+	if err != nil {
+		return unusable(err)
+	}
+	fmt.Fprintf(c.out, "%s is there already, and is used as it is\n", printable(written.Path))
+	if written.Mode == "observe" || written.Mode == "shadow" {
+		fmt.Fprintf(c.out, "  caution  mode: %s refuses little\n", written.Mode)
+	}
+	for _, id := range slices.Sorted(maps.Keys(written.Upstreams)) {
+		u := written.Upstreams[id]
+		fmt.Fprintf(c.out, "  %s\n", whole(id))
+		if u.URL != "" {
+			fmt.Fprintf(c.out, "    %-8s %s\n", "reaches", whole(u.URL))
+		} else {
+			var words []string
+			for _, word := range u.Command {
+				words = append(words, clients.Quote(whole(word)))
+			}
+			fmt.Fprintf(c.out, "    %-8s %s\n", "starts", strings.Join(words, " "))
+		}
+		if u.Sandbox == "none" {
+			fmt.Fprintf(c.out, "    %-8s %s\n", "caution", "it runs without a sandbox, and can do what you can")
+		}
+	}
+	return nil
+}
+
 // point puts the gateway into the clients' files.
 func (c *cli) point(dir string, files []*clients.File, t *takeover) error {
 	cfg, err := daemon.LoadConfig(filepath.Join(dir, "sallyport.yaml"))
@@ -329,7 +381,7 @@ func (c *cli) point(dir string, files []*clients.File, t *takeover) error {
 	}
 	refused := false
 	for _, f := range files {
-		if f.Pointed() {
+		if f.Pointed(setup) {
 			fmt.Fprintf(c.out, "%s has the gateway already\n", printable(f.Path))
 			continue
 		}
@@ -392,6 +444,9 @@ func (c *cli) putBack(paths []string, t *takeover) error {
 		}
 		if k == nil {
 			continue
+		}
+		if err := clients.CheckPlace(path, clients.Options{Folder: t.project, Home: t.home}); err != nil {
+			return unusable(err)
 		}
 		now, err := readRegular(path, int64(len(k.After))+16<<20)
 		if err != nil {

@@ -119,10 +119,41 @@ func ProjectOf(path, home string) string {
 	return ""
 }
 
+// CheckPlace refuses a file that a link of its project leads to.
+func CheckPlace(path string, o Options) error {
+	if real := ledAway(path, o); real != "" {
+		return fmt.Errorf("%s is reached by a link: name the file itself, %s", display.Line(path, 300), display.Line(real, 300))
+	}
+	return nil
+}
+
+// ledAway says where a file of a project's, or of the person's home, is in truth, if a folder on the way to it is a link: a project's .cursor may lead to the
+// person's own. "" if it is where its name says.
+func ledAway(path string, o Options) string {
+	for _, base := range []string{o.Folder, o.Home} {
+		rel, err := filepath.Rel(base, filepath.Dir(path))
+		if base == "" || err != nil || !filepath.IsLocal(rel) {
+			continue
+		}
+		at, err := filepath.EvalSymlinks(base)
+		if err != nil {
+			return ""
+		}
+		if real, err := filepath.EvalSymlinks(filepath.Dir(path)); err == nil && real != filepath.Join(at, rel) {
+			return filepath.Join(real, filepath.Base(path))
+		}
+		return ""
+	}
+	return ""
+}
+
 // Read reads one file and what it says of servers.
 func Read(path string, o Options) (*File, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
+		return nil, err
+	}
+	if err := CheckPlace(path, o); err != nil {
 		return nil, err
 	}
 	text, err := readRegular(path, maxFile)

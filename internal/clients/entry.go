@@ -5,14 +5,18 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"net/url"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
+	"unicode"
 
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/display"
+	"sallyport.example/internal/threat"
 )
 
 // Server is an entry of a client's file that can be taken over.
@@ -25,6 +29,8 @@ type Server struct {
 	Headers map[string]string // credentials, all of them
 	Reads   []string          // variables of the environment that values were taken from, sorted
 	Dropped []string          // keys that are not taken over, sorted
+
+	filled []string // names of variables and headers with a value of the person's environment in them
 }
 
 // raw is an entry with the keys that clients know. Keys that change nothing about which program or address is used are dropped, and told.
@@ -82,7 +88,7 @@ func readEntry(name string, value json.RawMessage, x *expander) (s Server, err e
 	case r.Disabled || r.Enabled != nil && !*r.Enabled:
 		return s, errors.New("it is disabled there")
 	case r.ours():
-		return s, errors.New("it is the gateway itself")
+		return s, fmt.Errorf("it has what a gateway's own entry has, and leads to %s", r.leads())
 	case r.Type == "sse":
 		return s, errors.New("it speaks the transport sse, which MCP has given up: ask its makers for the address of their streamable HTTP server")
 	case !slices.Contains([]string{"", "stdio", "http", "streamable-http", "streamableHttp"}, r.Type):
@@ -114,10 +120,21 @@ func (r *raw) ours() bool {
 	return len(r.Args) > 0 && r.Args[0] == "connect" && strings.HasPrefix(filepath.Base(r.Command), "sallyport")
 }
 
-// loads are variables of an environment that make any program run what they name.
-var loads = regexp.MustCompile(`^(LD_|DYLD_|NODE_OPTIONS$|PYTHONSTARTUP$|BASH_ENV$|ENV$|PERL5OPT$|RUBYOPT$|JAVA_TOOL_OPTIONS$)`)
+// leads is where an entry leads to, for people.
+func (r *raw) leads() string {
+	if r.URL != "" {
+		return display.Quote(r.URL, 300)
+	}
+	return display.Quote(strings.Join(append([]string{r.Command}, r.Args...), " "), 300)
+}
 
-// Loads names the variables of its environment that make its program run more than the command says, sorted.
+// loads are variables of an environment that make a program run or load what they name, or fetch it from where they say. Their values are always shown.
+var loads = regexp.MustCompile(`(?i)^(LD_|DYLD_|PATH$|ENV$|BASH_ENV$|ZDOTDIR$|GCONV_PATH$|OPENSSL_CONF$|NODE_(OPTIONS|PATH|COMPILE_CACHE|REPL_EXTERNAL_MODULE)$|BUN_OPTIONS$|ELECTRON_RUN_AS_NODE$|` +
+	`NPM_CONFIG_|YARN_|PNPM_|PIP_|UV_|PYTHON(STARTUP|PATH|HOME|BREAKPOINT|PYCACHEPREFIX|USERBASE)$|PERL5(OPT|LIB|DB)$|PERLLIB$|RUBY(OPT|LIB)$|GEM_(HOME|PATH)$|BUNDLE_|CLASSPATH$|_?JAVA_(TOOL_)?OPTIONS$|` +
+	`JDK_JAVA_OPTIONS$|DOTNET_(STARTUP_HOOKS|ADDITIONAL_DEPS)$|CORECLR_|COR_PROFILER|GIT_(CONFIG|SSH|EXEC_PATH|ASKPASS|EDITOR|PAGER|EXTERNAL_DIFF|PROXY_COMMAND|TEMPLATE_DIR)|SSH_ASKPASS$|EDITOR$|VISUAL$|PAGER$|` +
+	`KUBECONFIG$|DOCKER_HOST$|(HTTPS?|ALL)_PROXY$|NODE_TLS_REJECT_UNAUTHORIZED$|NODE_EXTRA_CA_CERTS$|SSL_CERT_(FILE|DIR)$)`)
+
+// Loads names the variables of its environment that make its program run or load more than the command says, or reach another than it says, sorted.
 func (s *Server) Loads() (names []string) {
 	for _, name := range slices.Sorted(maps.Keys(s.Env)) {
 		if loads.MatchString(name) {
@@ -128,15 +145,38 @@ func (s *Server) Loads() (names []string) {
 }
 
 // Shown is what a person sees of a variable of the environment, or of a header: its value, where neither the name nor the form says that it is a
-// credential.
+// credential, and it was not taken from the person's own environment. What loads something is shown whole: it decides what runs.
 func (s *Server) Shown(name, value string) string {
+	if _, ok := s.Env[name]; ok && loads.MatchString(name) && !slices.Contains(s.filled, name) {
+		return value
+	}
 	follows, inside := credential("--" + name)
 	_, text := credential(value)
-	if follows || inside || text || len(s.Reads) > 0 {
+	if follows || inside || text || slices.Contains(s.filled, name) {
 		return ""
 	}
 	return value
 }
+
+// Hosts are the hosts elsewhere that an entry with a command names in it or in its environment, sorted: what the server is asked may go there.
+func (s *Server) Hosts() (all []string) {
+	texts := slices.Collect(maps.Values(s.Env))
+	for _, v := range s.Command {
+		texts = append(texts, v.Text)
+	}
+	for _, text := range texts {
+		for _, m := range hostInURL.FindAllStringSubmatch(text, -1) {
+			host := strings.ToLower(strings.Trim(m[1], "[]"))
+			if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+				all = append(all, host)
+			}
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+var hostInURL = regexp.MustCompile(`://(?:[^/?#\s]*@)?(\[[0-9A-Fa-f:.]+\]|[^/?#:\s,'"]+)`)
 
 // Address is what a person sees of a server's url: all but a name, a password and a query, which can be credentials.
 func (s *Server) Address() string {
@@ -209,7 +249,7 @@ func (s *Server) stdio(r *raw, x *expander) error {
 		return errors.New("its command is empty")
 	}
 	var err error
-	if s.Env, err = x.all(r.Env); err != nil {
+	if s.Env, err = s.all(x, r.Env); err != nil {
 		return err
 	}
 	for name := range s.Env {
@@ -222,6 +262,9 @@ func (s *Server) stdio(r *raw, x *expander) error {
 		if err != nil {
 			return err
 		}
+		if v.Secret {
+			return errors.New("its cwd has a reference in it, or a value of your environment: write the folder")
+		}
 		if s.Folder = v.Text; !filepath.IsAbs(s.Folder) {
 			s.Folder = filepath.Join(x.o.Folder, s.Folder)
 		}
@@ -233,13 +276,30 @@ func (s *Server) stdio(r *raw, x *expander) error {
 const maxArgs = 200
 
 var (
-	secretFlag = regexp.MustCompile(`(?i)^-{1,2}[a-z0-9_-]*(key|token|secret|password|passwd|auth|header|credential|dsn|bearer)[a-z0-9_-]*$`)
-	secretText = regexp.MustCompile(`(?i)^(-{1,2})?[a-z0-9_-]*(key|token|secret|password|passwd|auth|header|credential|dsn|bearer)[a-z0-9_-]*[=:].|://[^/@\s]*:[^/@\s]*@|[?&][^=&]*(key|token|secret|password|auth|sig)[^=&]*=.`)
+	secretFlag = regexp.MustCompile(`(?i)^-{1,2}([a-z0-9_-]*(key|token|secret|password|passwd|auth|header|credential|dsn|bearer)[a-z0-9_-]*|([a-z0-9]+[_-])*(pass|pwd|pat))$`)
+	secretText = regexp.MustCompile(`(?i)^(-{1,2})?([a-z0-9_-]*(key|token|secret|password|passwd|auth|header|credential|dsn|bearer)[a-z0-9_-]*|([a-z0-9]+[_-])*(pass|pwd|pat))[=:].|://[^/@\s]*:[^/@\s]*@|[?&][^=&]*(key|token|secret|password|auth|sig)[^=&]*=.`)
 )
+
+// detector knows credentials by the forms that services give them.
+var detector = sync.OnceValues(threat.New)
 
 // credential tells by the form of an argument whether a credential is in it, or follows it.
 func credential(arg string) (follows, inside bool) {
-	return secretFlag.MatchString(arg), secretText.MatchString(arg)
+	if inside = secretText.MatchString(arg); !inside {
+		d, err := detector()
+		inside = err != nil || len(d.Secrets([]byte(arg))) > 0
+	}
+	return secretFlag.MatchString(arg), inside
+}
+
+// keyed matches a part of an address that nobody would type: a long word with letters and digits, as services put keys there.
+func keyed(path string) bool {
+	for part := range strings.SplitSeq(path, "/") {
+		if len(part) >= 16 && strings.ContainsAny(part, "0123456789") && strings.ContainsFunc(part, unicode.IsLetter) {
+			return true
+		}
+	}
+	return false
 }
 
 func (s *Server) http(r *raw, x *expander) (err error) {
@@ -250,11 +310,11 @@ func (s *Server) http(r *raw, x *expander) (err error) {
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		return errors.New("its url is no web address")
 	}
-	s.URL.Secret = s.URL.Secret || u.User != nil || u.RawQuery != ""
-	if s.Headers, err = x.all(r.Headers); err != nil {
+	s.URL.Secret = s.URL.Secret || u.User != nil || u.RawQuery != "" || keyed(u.Path)
+	if s.Headers, err = s.all(x, r.Headers); err != nil {
 		return err
 	}
-	more, err := x.all(r.HTTPHeaders)
+	more, err := s.all(x, r.HTTPHeaders)
 	if err != nil {
 		return err
 	}
@@ -263,11 +323,13 @@ func (s *Server) http(r *raw, x *expander) (err error) {
 		if s.Headers[header], err = x.variable(from, ""); err != nil {
 			return err
 		}
+		s.filled = append(s.filled, header)
 	}
 	if r.BearerTokenEnvVar != "" {
 		if s.Headers["Authorization"], err = x.variable(r.BearerTokenEnvVar, "Bearer "); err != nil {
 			return err
 		}
+		s.filled = append(s.filled, "Authorization")
 	}
 	for header, v := range s.Headers {
 		if !headerName.MatchString(header) || strings.ContainsAny(v, "\r\n") {
@@ -280,14 +342,17 @@ func (s *Server) http(r *raw, x *expander) (err error) {
 var headerName = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}$")
 
 // all replaces the references in every value.
-func (x *expander) all(values map[string]string) (map[string]string, error) {
+func (s *Server) all(x *expander, values map[string]string) (map[string]string, error) {
 	out := map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(values)) {
+		had := len(x.reads)
 		v, err := x.value(values[name])
 		if err != nil {
 			return nil, err
 		}
-		out[name] = v.Text
+		if out[name] = v.Text; len(x.reads) > had {
+			s.filled = append(s.filled, name)
+		}
 	}
 	return out, nil
 }

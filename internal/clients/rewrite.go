@@ -10,6 +10,8 @@ import (
 	"reflect"
 	"regexp"
 	"strings"
+
+	"sallyport.example/internal/call"
 )
 
 // Point returns the file's text with the gateway's entry in place of its servers. The result is parsed again: it has that entry alone, and everything
@@ -26,9 +28,57 @@ func (f *File) Point(s Setup) (text []byte, err error) {
 	return text, nil
 }
 
-// Pointed tells whether the gateway's entry is all that the file has.
-func (f *File) Pointed() bool {
-	return len(f.Servers) == 0 && len(f.Skipped) > 0 && f.Skipped[0].Name == ownName && len(f.Skipped) == 1
+// Pointed tells whether the gateway's entry is all that the file has: the very one that Point would put there, but for its token. The name decides
+// nothing, since somebody else may have given it to a server of theirs.
+func (f *File) Pointed(s Setup) bool {
+	text, err := f.Point(s)
+	if err != nil {
+		return false
+	}
+	has := false
+	for _, place := range f.places {
+		now, err := f.entries(f.text, place)
+		ours, failed := f.entries(text, place)
+		if err != nil || failed != nil || len(now) != len(ours) {
+			return false
+		}
+		for _, e := range now { // one, if there is a place
+			if e.name != ownName || !sameEntry(e.value, ours[0].value) {
+				return false
+			}
+			has = true
+		}
+	}
+	return has
+}
+
+// sameEntry compares an entry with the gateway's, but for the token, which may stand in it as it is.
+func sameEntry(entry, ours json.RawMessage) bool {
+	plain := func(raw json.RawMessage) map[string]any {
+		var m map[string]any
+		if call.Decode(raw, &m) != nil {
+			return nil
+		}
+		bearer := func(key string) {
+			h, _ := m[key].(map[string]any)
+			if v, _ := h["Authorization"].(string); len(h) == 1 && strings.HasPrefix(v, "Bearer ") {
+				delete(m, key)
+			}
+		}
+		bearer("headers")
+		bearer("http_headers")
+		if m["bearer_token_env_var"] == EnvToken {
+			delete(m, "bearer_token_env_var")
+		}
+		if env, ok := m["env"].(map[string]any); ok {
+			if delete(env, EnvToken); len(env) == 0 {
+				delete(m, "env")
+			}
+		}
+		return m
+	}
+	a, b := plain(entry), plain(ours)
+	return a != nil && reflect.DeepEqual(a, b)
 }
 
 // ownName is the gateway's own name in clients' files.

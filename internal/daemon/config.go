@@ -261,19 +261,8 @@ func (e *ConfigError) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// LoadConfig reads the file. With path "" it takes sallyport.yaml in the working directory if that is there, else the defaults.
-func LoadConfig(path string) (*Config, error) {
-	if path == "" {
-		const local = "sallyport.yaml"
-		switch _, err := os.Lstat(local); {
-		case err == nil:
-			path = local
-		case errors.Is(err, os.ErrNotExist):
-			return ParseConfig("(defaults)", nil, ".")
-		default:
-			return nil, err
-		}
-	}
+// readConfig reads a configuration file.
+func readConfig(path string) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe in its place is not waited for
 	if err != nil {
 		return nil, err
@@ -290,6 +279,26 @@ func LoadConfig(path string) (*Config, error) {
 	}
 	if len(data) > maxConfig {
 		return nil, fmt.Errorf("%s is larger than %d bytes", path, maxConfig)
+	}
+	return data, nil
+}
+
+// LoadConfig reads the file. With path "" it takes sallyport.yaml in the working directory if that is there, else the defaults.
+func LoadConfig(path string) (*Config, error) {
+	if path == "" {
+		const local = "sallyport.yaml"
+		switch _, err := os.Lstat(local); {
+		case err == nil:
+			path = local
+		case errors.Is(err, os.ErrNotExist):
+			return ParseConfig("(defaults)", nil, ".")
+		default:
+			return nil, err
+		}
+	}
+	data, err := readConfig(path)
+	if err != nil {
+		return nil, err
 	}
 	c, err := ParseConfig(path, data, filepath.Dir(path))
 	if err == nil {

@@ -26,6 +26,8 @@ type TakeOver struct {
 	Servers   map[string]clients.Server // by id, see ServerID
 	Project   string                    // the folder that agents work in, where commands start: absolute
 	Developer bool                      // for one person's own work: writes that only they see and can undo are free, and sessions last long
+	// Unlabelled are servers that get no labels of the catalogue, though it has some: they may reach somebody else's service.
+	Unlabelled map[string]bool
 }
 
 var notID = regexp.MustCompile(`[^A-Za-z0-9_-]+`)
@@ -63,6 +65,9 @@ func InitFrom(dir string, t TakeOver) (written []string, err error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := fresh(dir); err != nil {
+		return nil, err
+	}
 	written, err = writeNew(dir, []newFile{
 		{"sallyport.yaml", config, 0o644},
 		{"sallyport.schema.json", schema, 0o644},
@@ -77,6 +82,55 @@ func InitFrom(dir string, t TakeOver) (written []string, err error) {
 		written = append(written, ignored)
 	}
 	return written, err
+}
+
+// fresh refuses a folder in which something would count that was there before: declarations of agents, or a data directory with its tokens, accepted tools
+// and keys. They may have come with the client's file.
+func fresh(dir string) error {
+	there := func(name string) error {
+		return &ConfigError{[]Problem{{File: filepath.Join(dir, name), Severity: "error", Problem: "is there already, and what is in it would count",
+			Remedy: "look at it and move it away, or choose another folder: sallyport init DIR --from FILE"}}}
+	}
+	if st, err := os.Lstat(filepath.Join(dir, "sallyport-data")); !errors.Is(err, fs.ErrNotExist) && (err != nil || !st.IsDir() || st.Mode().Perm()&0o077 != 0) { // a gateway makes its own for itself alone
+		return there("sallyport-data")
+	}
+	switch st, err := os.Lstat(filepath.Join(dir, "agents")); {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil || !st.IsDir():
+		return there("agents")
+	}
+	switch entries, err := os.ReadDir(filepath.Join(dir, "agents")); {
+	case err != nil:
+		return err
+	case len(entries) > 0:
+		return there(filepath.Join("agents", entries[0].Name()))
+	}
+	return nil
+}
+
+// Written is what a configuration says of its servers as it stands in the file, with no reference replaced.
+type Written struct {
+	Path      string
+	Mode      string
+	Upstreams map[string]struct {
+		Command      []string
+		URL, Sandbox string
+	}
+}
+
+// AsWritten reads it from the configuration in a folder, which can be loaded.
+func AsWritten(dir string) (w Written, err error) {
+	path := filepath.Join(dir, "sallyport.yaml")
+	text, err := readConfig(path)
+	if err != nil {
+		return w, err
+	}
+	if err := yaml.Load(text, &w); err != nil {
+		return w, err
+	}
+	w.Path = path
+	return w, nil
 }
 
 // config is the configuration, with the values for its references. It is read again to see that it says what the servers are.
@@ -132,7 +186,7 @@ func (t TakeOver) upstream(dir, id string, v *variables) UpstreamConfig {
 	s := t.Servers[id]
 	u := UpstreamConfig{Env: v.named(id, s.Env), Headers: v.named(id, s.Headers)}
 	known := KnownServer(s)
-	if known != nil {
+	if known != nil && !t.Unlabelled[id] {
 		u.Labels = labelsOfCatalogue
 	}
 	if s.URL.Text != "" {
@@ -296,8 +350,17 @@ func ignore(dir string, names ...string) (changed string, err error) {
 		add.WriteByte('\n')
 	}
 	before := add.Len()
+	lines := strings.Split(string(has), "\n")
 	for _, name := range names {
-		if !slices.ContainsFunc(strings.Split(string(has), "\n"), func(line string) bool { return strings.Trim(line, " \t\r/") == strings.Trim(name, "/") }) {
+		last := -1 // the last line decides, and one that begins with ! lets files back in
+		for i, line := range lines {
+			if line = strings.TrimSpace(line); strings.HasPrefix(line, "!") {
+				last = -1
+			} else if strings.Trim(line, "/") == strings.Trim(name, "/") {
+				last = i
+			}
+		}
+		if last < 0 {
 			fmt.Fprintln(&add, name)
 		}
 	}
