@@ -13,11 +13,11 @@ import (
 // Only a write of level 1 to a file is raised, for the one call, and nothing else of the operation changes.
 func TestAt(t *testing.T) {
 	dir := t.TempDir()
-	p, err := project.New(dir, nil)
+	p, err := project.New(dir, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	class := Classification{Level: 1, Project: p, StartsIn: dir, Roles: map[string]string{"path": "path", "content": "content"}}
+	class := Classification{Level: 1, Project: p, StartsIn: []string{dir}, Roles: map[string]string{"path": "path", "content": "content"}}
 	op := &Operation{ID: "s.write", Server: "s", Tool: "write", Kind: call.Tool, Hash: "h", Class: class}
 	op.profile()
 	for arguments, level := range map[string]int{

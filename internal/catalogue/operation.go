@@ -3,6 +3,7 @@ package catalogue
 import (
 	"encoding/json"
 	"fmt"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"time"
@@ -36,7 +37,7 @@ type Classification struct {
 	Code         map[string]reading.Rule // of a read: argument that holds code -> the rule for it
 	Facts        Facts                   // of the data in its results
 	Project      *project.Project        // where a write of level 1 to a file is free; nil: nothing is said of files
-	StartsIn     string                  // the folder that the server starts in; "" if it runs elsewhere
+	StartsIn     []string                // folders at which a relative path may begin: where the server starts, and those that its command names; none if it runs elsewhere
 	Forgets      bool                    // a write that stores nothing of what it is given (stores: false)
 	Listed       bool                    // an entry covers it
 	Named        bool                    // an entry names it outright, not only by "server.*"
@@ -151,11 +152,7 @@ func (c Classification) Beyond(server, tool string, arguments []byte) (beyond st
 	named := false
 	err := c.Reading(server, tool).Paths(arguments, func(at, text string) bool {
 		named = named || text != ""
-		why := c.Project.Beyond(c.StartsIn, text)
-		if why == "" && commits {
-			why = c.Project.Hooks(c.StartsIn, text)
-		}
-		if why != "" {
+		if why := c.leaves(text, commits); why != "" {
 			beyond = fmt.Sprintf("The argument %s %s, so the call counts as one that changes what others see.", display.ASCII(at, 80), why)
 		}
 		return beyond == ""
@@ -167,6 +164,23 @@ func (c Classification) Beyond(server, tool string, arguments []byte) (beyond st
 		return "No argument says in which repository it commits, so the call counts as one that changes what others see."
 	}
 	return beyond
+}
+
+// leaves says why a file does not stay with the person, wherever its path may begin; "" if it does.
+func (c Classification) leaves(path string, commits bool) (why string) {
+	begins := c.StartsIn
+	if len(begins) == 0 {
+		begins = []string{""}
+	}
+	for _, from := range begins {
+		if why = c.Project.Beyond(from, path); why == "" && commits {
+			why = c.Project.Hooks(from, path)
+		}
+		if why != "" || filepath.IsAbs(path) {
+			return why
+		}
+	}
+	return ""
 }
 
 // At is the operation as a call with these arguments has it: a write of level 1 to a file that does not stay with the person is one of level 2.

@@ -30,6 +30,7 @@ import (
 	"sallyport.example/internal/policy"
 	"sallyport.example/internal/project"
 	"sallyport.example/internal/reading"
+	"sallyport.example/internal/upstream"
 	"sallyport.example/provenance"
 )
 
@@ -609,11 +610,31 @@ func (c *Config) checkProject(p *complaints) {
 	own, err := c.gatewayPaths(c.path("sallyport-data"))
 	file, failed := filepath.Abs(p.file)
 	if err = errors.Join(err, failed); err == nil {
-		c.project, err = project.New(folder, append(own.Secrets, file))
+		c.project, err = project.New(folder, append(own.Secrets, file), c.programs())
 	}
 	if err != nil {
 		p.bad("flow.project", "name a folder that is there", "%v", err)
 	}
+}
+
+// programs are the files that the commands of servers run, as far as they are named by a path: a server runs what is in them the next time it starts.
+func (c *Config) programs() (all []string) {
+	for _, id := range slices.Sorted(maps.Keys(c.Upstreams)) {
+		begins := c.startsIn(id)
+		for i, arg := range c.Upstreams[id].Command {
+			if name, value, ok := strings.Cut(arg, "="); ok && i > 0 && strings.HasPrefix(name, "-") { // --require=./hook.js
+				arg = value
+			}
+			path := arg
+			if !filepath.IsAbs(path) {
+				path = filepath.Join(begins[0], path)
+			}
+			if i > 0 && upstream.IsCode(path) || i == 0 && strings.ContainsRune(arg, filepath.Separator) {
+				all = append(all, path)
+			}
+		}
+	}
+	return all
 }
 
 // holdsHome tells whether a folder is the user's home or holds it, after links.
@@ -632,11 +653,12 @@ func holdsHome(folder string) bool {
 	return err == nil && rel != ".." && !strings.HasPrefix(rel, ".."+string(filepath.Separator))
 }
 
-// startsIn is the folder that a server starts in, "" if it runs elsewhere.
-func (c *Config) startsIn(server string) string {
+// startsIn are the folders at which a relative path of a server's may begin: where it starts, and those that its command names, since a server may take paths
+// from the folders that it was given. None for one that runs elsewhere.
+func (c *Config) startsIn(server string) []string {
 	u, ok := c.Upstreams[server]
 	if !ok || len(u.Command) == 0 {
-		return ""
+		return nil
 	}
 	at := c.path(u.Cwd)
 	if at == "" {
@@ -644,9 +666,26 @@ func (c *Config) startsIn(server string) string {
 	}
 	folder, err := filepath.Abs(at)
 	if err != nil {
-		return "" // nothing is said of its files then
+		return nil // nothing is said of its files then
 	}
-	return folder
+	all := []string{folder}
+	for _, arg := range u.Command[1:] {
+		if name, value, ok := strings.Cut(arg, "="); ok && strings.HasPrefix(name, "-") {
+			arg = value
+		}
+		if rest, ok := strings.CutPrefix(arg, "~/"); ok {
+			if home, err := os.UserHomeDir(); err == nil {
+				arg = filepath.Join(home, rest)
+			}
+		}
+		if !filepath.IsAbs(arg) {
+			arg = filepath.Join(folder, arg)
+		}
+		if st, err := os.Stat(arg); err == nil && st.IsDir() && !slices.Contains(all, arg) {
+			all = append(all, arg)
+		}
+	}
+	return all
 }
 
 func (c *Config) checkPeople(p *complaints) {

@@ -16,14 +16,14 @@ import (
 func newProject(t *testing.T) (*commWorld, identity.Principal) {
 	t.Helper()
 	folder := t.TempDir()
-	own, err := project.New(folder, nil)
+	own, err := project.New(folder, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	w := newPeopleWorld(t, func(o *gateway.Options) {
 		o.FreeLevel1 = true
 		classified("slack.note", func(c *catalogue.Classification) {
-			c.Project, c.StartsIn, c.Roles = own, folder, map[string]string{"path": "path"}
+			c.Project, c.StartsIn, c.Roles = own, []string{folder}, map[string]string{"path": "path"}
 		})(&o.Settings)
 	})
 	agent := w.open("worker", "carol", widgets)

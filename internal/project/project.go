@@ -29,12 +29,13 @@ type Project struct {
 	root string   // with links resolved
 	name string   // as it was given, clean
 	own  []string // the gateway's own files and folders, with links resolved
+	run  []string // programs that the gateway's servers run, with links resolved
 	git  []string // files and folders that the repository's configuration names
 	home string   // of the user, whose git has a configuration, too; "" if there is none
 }
 
-// New returns the project in a folder that is there. own are the gateway's files and folders, which need not be.
-func New(folder string, own []string) (*Project, error) {
+// New returns the project in a folder that is there. own are the gateway's files and folders, and programs what its servers run; these need not be there.
+func New(folder string, own, programs []string) (*Project, error) {
 	root, err := filepath.EvalSymlinks(folder)
 	if err != nil {
 		return nil, err
@@ -43,12 +44,16 @@ func New(folder string, own []string) (*Project, error) {
 		return nil, errors.Join(err, fmt.Errorf("%s is no folder", folder))
 	}
 	p := &Project{root: root, name: filepath.Clean(folder)}
-	for _, path := range own {
-		if real, ok := resolve(path); ok {
-			path = real
+	led := func(paths []string) (all []string) {
+		for _, path := range paths {
+			if real, ok := resolve(path); ok {
+				path = real
+			}
+			all = append(all, filepath.Clean(path))
 		}
-		p.own = append(p.own, filepath.Clean(path))
+		return all
 	}
+	p.own, p.run = led(own), led(programs)
 	p.git = configured(root)
 	if home, err := os.UserHomeDir(); err == nil {
 		p.home = home
@@ -266,6 +271,11 @@ func (p *Project) beyond(from, path string) string {
 			}
 			if sameOrBelow(own, real) && rel != "." {
 				return "holds what is the gateway's own"
+			}
+		}
+		for _, program := range p.run {
+			if sameOrBelow(real, program) || sameOrBelow(program, real) && rel != "." {
+				return "is run by a server of the gateway's"
 			}
 		}
 		for _, named := range p.git {

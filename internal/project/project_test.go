@@ -54,7 +54,7 @@ func world(t *testing.T) (dir string, p *Project) {
 			t.Fatal(err)
 		}
 	}
-	p, err = New(filepath.Join(dir, "alias"), []string{filepath.Join(dir, "project/gw/agents"), filepath.Join(dir, "project/gw/main.yaml")})
+	p, err = New(filepath.Join(dir, "alias"), []string{filepath.Join(dir, "project/gw/agents"), filepath.Join(dir, "project/gw/main.yaml")}, []string{filepath.Join(dir, "alias/mcp/server.js")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +66,7 @@ func TestStays(t *testing.T) {
 	dir, p := world(t)
 	for _, path := range []string{
 		"", ".", "notes.md", "bin/other", "origin", "false", "refs/heads", "conf/x", "./src/main.go", "src/../src/x", "src//x", "tools/x", "editorial/x", "src/notes.mdx", "tools/github", "near/x.txt", "near/../y", "new/folder/file", "Makefile", "package.json", ".gitignore", ".github.md", "a b.txt", "é/ü.md", "[id].tsx",
-		"hooks/useState.ts", "src/pre-commit", "src/Head/index.tsx", "head.html", "environment", "x.env.md", "shell", "claude.mdx", dir + "/project/notes.md", dir + "/alias/notes.md", "gw/other", "project", "~x/y"[1:], "update/hooks.md", "中.txt",
+		"hooks/useState.ts", "src/pre-commit", "src/Head/index.tsx", "head.html", "environment", "x.env.md", "shell", "claude.mdx", dir + "/project/notes.md", dir + "/alias/notes.md", "gw/other", "project", "mcp/other.js", "src/venv.md", "instructions.md", "~x/y"[1:], "update/hooks.md", "中.txt",
 	} {
 		if why := p.Beyond(dir+"/project", path); why != "" {
 			t.Errorf("%q %s", path, why)
@@ -93,6 +93,11 @@ func TestBeyond(t *testing.T) {
 		"src/notes.md", "near/../notes.md", "editor/rules/x", "editor", "tools/git/x", "tools/git", "Tools/../tools/git/y", "TOOLS/Git/x", "tools/later/pre-commit", "bin/watch", "bin/clean", "bin/st.pl", "team.inc", "conf/ssh", "bin", "Team.INC", "GW/Agents/dev.yaml", "Src/NOTES.md", "tools",
 		"CLAUDE.md", "claude.md", "src/CLAUDE.md", "Claude.MD", "CLAUDE.md.", "AGENTS.md", "agents.override.md", "GEMINI.md", ".cursorrules", ".cursor/rules/x.mdc", ".claude/settings.json", ".codex/config.toml", ".mcp.json",
 		".vscode/tasks.json", ".github/copilot-instructions.md", ".devcontainer/devcontainer.json", "SKILL.md", "x.code-workspace", ".windsurf/x", ".aider.conf.yml",
+		"AGENT.md", ".clinerules-code/x.md", ".augment-guidelines", ".qwen/settings.json", ".sourcegraph/x.rule.md", ".idx/airules.md", "src/x.instructions.md", "x.mdc", "AmazonQ.md", ".pr_agent.toml",
+		// installed beside the project, where nobody looks
+		"node_modules/x/index.js", "venv/bin/activate", ".venv/lib/x.py", ".yarn/releases/y.cjs", ".cargo/config.toml", "gradlew", "sub/mvnw", "flake.nix", ".bsp/x.json", "src/__pycache__/x.pyc", "netlify.toml", ".readthedocs.yaml",
+		// what a server of the gateway's runs
+		"mcp/server.js", "MCP/Server.js", "./mcp/../mcp/server.js", "mcp",
 		// ours
 		"sallyport.yaml", "sallyport.env", "Sallyport.YAML", "sallyport-data/x", "gw/agents", "gw/agents/dev.yaml", "gw/main.yaml", "gw",
 		// shells and build servers
@@ -109,7 +114,7 @@ func TestBeyond(t *testing.T) {
 		t.Error("a file outside of the project, by where its server starts, stays")
 	}
 	for _, folder := range []string{filepath.Join(dir, "nowhere"), filepath.Join(dir, "project/file")} {
-		if _, err := New(folder, nil); err == nil {
+		if _, err := New(folder, nil, nil); err == nil {
 			t.Errorf("%s is a project", folder)
 		}
 	}
@@ -133,7 +138,7 @@ func TestConfigurationOfTheRepository(t *testing.T) {
 	}
 	for folder, path := range map[string]string{"repo": "app/ours/pre-push", "repo/app": "ours/pre-push", "tree": "app/ours/pre-push", "tree/app": "ours/x"} {
 		folder = filepath.Join(dir, folder)
-		p, err := New(folder, nil)
+		p, err := New(folder, nil, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -228,7 +233,7 @@ func TestHooks(t *testing.T) {
 	if err := os.Symlink("loop", filepath.Join(dir, "p/loop")); err != nil {
 		t.Fatal(err)
 	}
-	p, err := New(filepath.Join(dir, "p"), nil)
+	p, err := New(filepath.Join(dir, "p"), nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

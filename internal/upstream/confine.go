@@ -199,7 +199,7 @@ func (r *reach) addNamed(path string, cfg Config, h GatewayPaths, p places) {
 		}
 	case path == "/":
 		r.omit("the root is never let in: name folders")
-	case st.Mode().IsRegular() && isCode(path):
+	case st.Mode().IsRegular() && IsCode(path):
 		r.letProgramBeRead(path, h.Home)
 	case (st.Mode().IsRegular() || st.IsDir()) && !full:
 		r.write = let(r.write, path)
@@ -228,7 +228,7 @@ func (r *reach) protectPrograms(cfg Config, h GatewayPaths, others []Config) {
 			programs = append(programs, program)
 		}
 		for _, p := range other.namedPaths(h) {
-			if st, err := os.Stat(p); err == nil && st.Mode().IsRegular() && isCode(p) {
+			if st, err := os.Stat(p); err == nil && st.Mode().IsRegular() && IsCode(p) {
 				programs = append(programs, p)
 			}
 		}
@@ -345,8 +345,8 @@ func hasCodeName(file string) bool {
 	return slices.Contains(codeFiles, strings.ToLower(filepath.Ext(file)))
 }
 
-// isCode tells whether a file is one that is run, and not one that is written.
-func isCode(file string) bool {
+// IsCode tells whether a file is one that is run, and not one that is written.
+func IsCode(file string) bool {
 	return hasCodeName(file) || isProgram(file)
 }
 

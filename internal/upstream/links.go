@@ -46,7 +46,7 @@ func placesOf(cfgs []Config, h GatewayPaths) (p places) {
 			st, err := os.Stat(path)
 			if err == nil && st.IsDir() {
 				add(&p.written, path)
-			} else if parent := filepath.Dir(path); !(err == nil && st.Mode().IsRegular() && isCode(path)) && !broad(parent, cfg.Dir, h.Home) {
+			} else if parent := filepath.Dir(path); !(err == nil && st.Mode().IsRegular() && IsCode(path)) && !broad(parent, cfg.Dir, h.Home) {
 				add(&p.written, parent)
 			}
 		}
