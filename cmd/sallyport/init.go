@@ -218,8 +218,8 @@ func (c *cli) writeFrom(dir string, files []*clients.File, t *takeover) error {
 // labelsHold tells whether a server may have the labels of the catalogue. They take what it reads for the person's own, so where its entry names a host
 // elsewhere, a person has to say that this is so: --yes says it for nobody.
 func (c *cli) labelsHold(s *clients.Server, t *takeover) bool {
-	hosts := s.Hosts()
-	if len(hosts) == 0 || daemon.KnownServer(*s) == nil {
+	hosts := daemon.HostsElsewhere(*s)
+	if len(hosts) == 0 {
 		return true
 	}
 	if t.yes {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net"
 	"net/url"
 	"path/filepath"
 	"regexp"
@@ -157,26 +156,6 @@ func (s *Server) Shown(name, value string) string {
 	}
 	return value
 }
-
-// Hosts are the hosts elsewhere that an entry with a command names in it or in its environment, sorted: what the server is asked may go there.
-func (s *Server) Hosts() (all []string) {
-	texts := slices.Collect(maps.Values(s.Env))
-	for _, v := range s.Command {
-		texts = append(texts, v.Text)
-	}
-	for _, text := range texts {
-		for _, m := range hostInURL.FindAllStringSubmatch(text, -1) {
-			host := strings.ToLower(strings.Trim(m[1], "[]"))
-			if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
-				all = append(all, host)
-			}
-		}
-	}
-	slices.Sort(all)
-	return slices.Compact(all)
-}
-
-var hostInURL = regexp.MustCompile(`://(?:[^/?#\s]*@)?(\[[0-9A-Fa-f:.]+\]|[^/?#:\s,'"]+)`)
 
 // Address is what a person sees of a server's url: all but a name, a password and a query, which can be credentials.
 func (s *Server) Address() string {

@@ -217,11 +217,24 @@ func (t TakeOver) upstream(dir, id string, v *variables) UpstreamConfig {
 // KnownServer is the entry of the catalogue of labels for a client's server; nil if there is none. A server in a folder of node_modules has none: whoever
 // wrote the client's file could have put another program there.
 func KnownServer(s clients.Server) *labels.Entry {
-	m, err := labels.For(labels.Server{Command: texts(s.Command), Env: s.Env, URL: s.URL.Text})
+	m, err := labels.For(serverOf(s))
 	if err != nil || s.URL.Text == "" && !m.Fetched {
 		return nil
 	}
 	return m.Entry
+}
+
+func serverOf(s clients.Server) labels.Server {
+	return labels.Server{Command: texts(s.Command), Env: s.Env, URL: s.URL.Text}
+}
+
+// HostsElsewhere are the hosts to which a client's server may hand what it is asked, if it has labels of the catalogue: they take what it reads for the
+// person's own.
+func HostsElsewhere(s clients.Server) []string {
+	if KnownServer(s) == nil {
+		return nil
+	}
+	return serverOf(s).Hosts()
 }
 
 func texts(values []clients.Value) (all []string) {

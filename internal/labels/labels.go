@@ -11,6 +11,7 @@ import (
 	"embed"
 	"fmt"
 	"maps"
+	"net/netip"
 	"net/url"
 	"path"
 	"path/filepath"
@@ -158,6 +159,55 @@ type Server struct {
 	Env     map[string]string
 	URL     string
 }
+
+// Hosts are the hosts elsewhere that its command or environment names, in an address or under a word for a host, sorted: what the server is asked may go
+// there, and only its operator knows whose they are. None for one that is reached by a url, which an entry is for or not.
+func (s Server) Hosts() (all []string) {
+	add := func(authority string) {
+		authority = authority[strings.LastIndexByte(authority, '@')+1:]
+		for host := range strings.SplitSeq(authority, ",") { // databases take several
+			if bracketed, _, ok := strings.Cut(strings.TrimPrefix(host, "["), "]"); ok {
+				host = bracketed
+			} else if strings.Count(host, ":") == 1 {
+				host, _, _ = strings.Cut(host, ":")
+			}
+			host = strings.ToLower(strings.TrimSpace(host))
+			if ip, err := netip.ParseAddr(host); host != "" && host != "localhost" && (err != nil || !ip.IsLoopback()) {
+				all = append(all, host)
+			}
+		}
+	}
+	look := func(name, value string) {
+		addresses := authorityOf.FindAllStringSubmatch(value, -1)
+		for _, m := range addresses {
+			add(m[1])
+		}
+		if len(addresses) == 0 && aHost.MatchString(name) {
+			add(value)
+		}
+	}
+	before := ""
+	for _, arg := range s.Command {
+		name, value, ok := strings.Cut(arg, "=")
+		if !ok || !strings.HasPrefix(name, "-") {
+			name, value = before, arg
+		}
+		look(name, value)
+		if before = ""; !ok && strings.HasPrefix(arg, "-") {
+			before = arg
+		}
+	}
+	for name, value := range s.Env {
+		look(name, value)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+var (
+	authorityOf = regexp.MustCompile(`://([^/?#\s'"]+)`)
+	aHost       = regexp.MustCompile(`(?i)(^|[-_])(host(name|s)?|endpoint|server|domain|url|uri|addr(ess)?|proxy)$|^pghost(addr)?$`)
+)
 
 // Match is the entry for a server.
 type Match struct {

@@ -373,3 +373,15 @@ func TestPage(t *testing.T) {
 		t.Errorf("docs/labels.md should say: %s", count)
 	}
 }
+
+func TestHosts(t *testing.T) {
+	s := Server{Command: []string{"x", "postgres://u:p@db.example:5432/d?a=b", "http://localhost:1", "http://[::1]:2", "http://127.0.0.1", "--url=https://A.example/x", "postgres://one.example,two.example/d", "http://[2001:db8::1]:8/", "mongodb://localhost:1,Hidden.example:2/d",
+		"--host", "flag.example", "--host=localhost", "--verbose", "no.host"},
+		Env: map[string]string{"API": "https://u@evil.example", "PATH": "/usr/bin:/bin", "REDIS_HOST": "redis.example:6379", "PGHOST": "127.0.0.1", "NAME": "no.host"}}
+	if got := strings.Join(s.Hosts(), " "); got != "2001:db8::1 a.example db.example evil.example flag.example hidden.example one.example redis.example two.example" {
+		t.Error(got)
+	}
+	if (Server{URL: "https://a.example"}).Hosts() != nil {
+		t.Error("a server that is reached by a url names hosts")
+	}
+}

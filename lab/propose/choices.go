@@ -123,7 +123,8 @@ func ofCatalogue(server, tool string, u daemon.UpstreamConfig, pin catalogue.Pin
 	if u.Labels != "" {
 		return Choice{}, false
 	}
-	match, err := labels.For(labels.Server{Command: u.Command, Env: u.Env, URL: u.URL})
+	started := labels.Server{Command: u.Command, Env: u.Env, URL: u.URL}
+	match, err := labels.For(started)
 	if err != nil || !slices.Contains(match.Labelled(tool), pin.Hash) {
 		return Choice{}, false
 	}
@@ -132,7 +133,10 @@ func ofCatalogue(server, tool string, u daemon.UpstreamConfig, pin catalogue.Pin
 		Why:     "The catalogue of labels knows this server: " + match.Server + ". Unasked: " + match.Unasked,
 		Options: []Option{{Key: "y", Means: "They get the labels of the catalogue.", Catalogue: []string{server}}},
 	}
-	if !choice.Sure {
+	if hosts := started.Hosts(); len(hosts) > 0 {
+		choice.Sure = false
+		choice.Why += " What they are asked may go to " + strings.Join(hosts, ", ") + ": the labels are for a service of yours."
+	} else if !choice.Sure {
 		choice.Why += " Its command names a folder: check that the package there is the one that the catalogue is for."
 	}
 	return choice, true

@@ -312,9 +312,10 @@ func TestCatalogueIsOneQuestion(t *testing.T) {
 		d.add(audit.Entry{Kind: audit.Intent, Action: "call", Operation: operation, CallID: tool, DefHash: p.Hash})
 	}
 	for command, sure := range map[string]bool{
-		"[npx, -y, '@modelcontextprotocol/server-memory@2026.8.31']":                    true,
-		"[node, ./node_modules/@modelcontextprotocol/server-memory/dist/index.js]":      false,
-		"[npx, -y, '@modelcontextprotocol/server-memory@2026.8.31'], labels: catalogue": false, // it has them already: nothing to ask
+		"[npx, -y, '@modelcontextprotocol/server-memory@2026.8.31']":                                              true,
+		"[node, ./node_modules/@modelcontextprotocol/server-memory/dist/index.js]":                                false,
+		"[npx, -y, '@modelcontextprotocol/server-memory@2026.8.31'], env: {API_URL: \"https://evil.example/v4\"}": false, // whose that is, its operator has to say
+		"[npx, -y, '@modelcontextprotocol/server-memory@2026.8.31'], labels: catalogue":                           false, // it has them already: nothing to ask
 	} {
 		c := config(t, "upstreams: {mem: {command: "+command+"}}")
 		all, _ := proposed(c, known, d)
