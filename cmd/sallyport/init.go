@@ -23,18 +23,20 @@ import (
 // anyFile is the value of --from without one: files are found by themselves.
 const anyFile = " "
 
-// withValue lets a flag of a command have a value or none, written as any flag's is: "--from FILE". cobra alone takes only "--from=FILE" for such a flag.
+// withValue lets a flag of a command have a value or none, written as any flag's is: "--from FILE". The library alone takes only "--from=FILE" for such a flag.
 func withValue(args []string, command, flag string) []string {
 	if len(args) == 0 || args[0] != command {
 		return args
 	}
-	out := slices.Clone(args)
-	for i := 1; i+1 < len(out); i++ {
-		if next := out[i+1]; out[i] == flag && !strings.HasPrefix(next, "-") {
-			return slices.Replace(out, i, i+2, flag+"="+next)
-		}
+	at := slices.Index(args, flag)
+	if at < 0 {
+		return args
 	}
-	return out
+	value, end := anyFile, at+1
+	if end < len(args) && !strings.HasPrefix(args[end], "-") {
+		value, end = args[end], end+1
+	}
+	return slices.Concat(args[:at], []string{flag + "=" + value}, args[end:])
 }
 
 func (c *cli) initialise() *cobra.Command {
@@ -72,8 +74,7 @@ there is kept in your own configuration folder, and --undo puts it back.`,
 		return nil
 	})
 	f := cmd.Flags()
-	f.StringVar(&t.from, "from", "", "take servers over from a client's `FILE`, or from those in a folder")
-	f.Lookup("from").NoOptDefVal = anyFile
+	f.StringVar(&t.from, "from", "", "take servers over from a client's `FILE`, from those in a folder, or without a value from those here and in your home")
 	f.StringVar(&t.developer, "for", "", "whom it is for: developer (free writes that only you see and can undo, sessions of 4 hours)")
 	f.BoolVar(&t.yes, "yes", false, "ask nothing: take over and rewrite what is shown")
 	f.BoolVar(&t.apply, "apply", false, "put the gateway into the clients' files")

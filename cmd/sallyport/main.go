@@ -23,6 +23,7 @@ import (
 	"sallyport.example/internal/display"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/sandbox"
+	"sallyport.example/internal/sentence"
 )
 
 const (
@@ -67,18 +68,20 @@ func run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer
 	c := &cli{in: in, out: out, err: errOut, output: "table"}
 	root := c.root()
 	root.SetArgs(withValue(args, "init", "--from"))
-	err := root.ExecuteContext(ctx)
+	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil {
 		return exitDone
 	}
 	var ran *ranError
 	own := errors.As(err, &ran)
+	if !own { // of the command line: flags, arguments, unknown commands
+		err = commandLine(cmd, err)
+	}
 	if jsonWanted(args) && !(own && silent(ran.err)) {
 		return c.printError(err)
 	}
-	if !own { // cobra's own: flags, arguments, unknown commands
-		fmt.Fprintf(errOut, "sallyport: %s\n", printable(err.Error()))
-		fmt.Fprintln(errOut, "sallyport --help lists the commands, sallyport COMMAND --help explains one.")
+	if !own {
+		fmt.Fprintf(errOut, "sallyport: %s\n%s", printable(err.Error()), explains(cmd))
 		return exitUsage
 	}
 	code := exitCode(ran.err)
@@ -190,7 +193,8 @@ func (c *cli) command(a about, run func(ctx context.Context, args []string) erro
 		a.args = cobra.NoArgs
 	}
 	cmd := &cobra.Command{
-		Use: a.use, Short: a.short, Long: strings.TrimSpace(a.short + ".\n\n" + a.long), Example: indent(a.example), Args: a.args,
+		Use: a.use, Short: a.short, Long: strings.TrimSpace(a.short + ".\n\n" + a.long), Example: indent(a.example), Args: counted(a),
+		DisableFlagsInUseLine: strings.Contains(a.use, "--"), // that line names the flags itself
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !slices.Contains(formats, c.output) {
 				return &ranError{usagef("--output is one of %s, not %q", strings.Join(formats, ", "), c.output)}
@@ -215,6 +219,57 @@ func (c *cli) command(a about, run func(ctx context.Context, args []string) erro
 		must(cmd.MarkFlagDirname("data"))
 	}
 	return cmd
+}
+
+// counted checks the number of arguments, and says what the command takes.
+func counted(a about) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if a.args(cmd, args) == nil {
+			return nil
+		}
+		var takes []string
+		for _, word := range strings.Fields(a.use)[1:] {
+			if !strings.HasPrefix(word, "-") && !strings.HasPrefix(word, "[-") {
+				takes = append(takes, word)
+			}
+		}
+		_, after, _ := strings.Cut(a.use, " -- ")
+		if after != "" {
+			takes = []string{after}
+		}
+		switch {
+		case len(takes) == 0:
+			return fmt.Errorf("%s takes no arguments, and here is %s", cmd.CommandPath(), display.Quote(args[0], 80))
+		case len(args) == 0:
+			return fmt.Errorf("%s is missing", strings.Join(takes, " "))
+		}
+		return fmt.Errorf("%s takes %s, and here: %s (put a text with spaces in quotes)", cmd.CommandPath(), strings.Join(takes, " "), sentence.Count(len(args), "argument"))
+	}
+}
+
+// commandLine is the library's error about a command line, in words for people.
+func commandLine(cmd *cobra.Command, err error) error {
+	if !strings.HasPrefix(err.Error(), "required flag(s)") {
+		return err
+	}
+	var missing []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if needed := f.Annotations[cobra.BashCompOneRequiredFlag]; !f.Changed && len(needed) > 0 && needed[0] == "true" {
+			missing = append(missing, "--"+f.Name)
+		}
+	})
+	if len(missing) == 1 {
+		return errors.New(missing[0] + " is missing")
+	}
+	return fmt.Errorf("%s are missing", sentence.Names(missing))
+}
+
+// explains says where to read how a command is used.
+func explains(cmd *cobra.Command) string {
+	if !cmd.Runnable() || cmd.HasAvailableSubCommands() {
+		return "  " + cmd.CommandPath() + " --help lists the commands.\n"
+	}
+	return "  " + cmd.UseLine() + "\n  " + cmd.CommandPath() + " --help explains it.\n"
 }
 
 // group makes a command that only has commands of its own.
@@ -267,9 +322,11 @@ directory) or through SALLYPORT_URL and SALLYPORT_TOKEN. People's commands use t
 connect and client use the agents' address and an agent's or session's token.
 
 Exit codes: 0 done; 1 refused, or something was found; 2 usage or configuration; 3 the server can't be reached.`,
-		Example: indent(`sallyport demo                      see what it does, in ten seconds
-sallyport init && sallyport serve   write a configuration and start
-sallyport status                    how the running gateway is`),
+		Example: indent(`sallyport demo                                            see what it does
+sallyport init --from .mcp.json --for developer --apply   take over the servers of your client
+sallyport serve                                           start the gateway
+sallyport run --agent dev -- claude                       begin a piece of work, in another terminal
+sallyport status                                          how the gateway is, and what waits for you`),
 		SilenceErrors: true, SilenceUsage: true,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		Args: knownCommand,
@@ -278,11 +335,23 @@ sallyport status                    how the running gateway is`),
 	root.SetIn(c.in)
 	root.SetOut(c.out)
 	root.SetErr(c.err)
-	root.AddCommand(
-		c.serve(), c.initialise(), c.demo(), c.doctor(), c.lint(), c.reload(), c.status(),
-		c.runProgram(), c.manifest(), c.plan(), c.approvals(), c.sessions(), c.stored(), c.agents(), c.tools(), c.upstreams(),
-		c.kill(), c.unkill(), c.audit(), c.backup(), c.restore(), flowCommand(c), c.token(), c.client(), c.connect(), c.hook(), c.version(),
-	)
+	for _, of := range []struct {
+		title    string
+		commands []*cobra.Command
+	}{
+		{"Begin", []*cobra.Command{c.demo(), c.initialise(), c.serve(), c.runProgram(), c.status(), c.doctor()}},
+		{"Each day", []*cobra.Command{c.approvals(), c.sessions(), c.kill(), c.unkill()}},
+		{"Configure", []*cobra.Command{c.lint(), c.reload(), c.tools(), flowCommand(c), c.token(), c.client(), c.agents(), c.upstreams(), c.stored()}},
+		{"Prove and keep", []*cobra.Command{c.audit(), c.backup(), c.restore()}},
+		{"For agents and their clients", []*cobra.Command{c.manifest(), c.plan(), c.connect(), c.hook()}},
+	} {
+		root.AddGroup(&cobra.Group{ID: of.title, Title: of.title + ":"})
+		for _, cmd := range of.commands {
+			cmd.GroupID = of.title
+			root.AddCommand(cmd)
+		}
+	}
+	root.AddCommand(c.version())
 	root.InitDefaultCompletionCmd()
 	if completion, _, err := root.Find([]string{"completion"}); err == nil {
 		completion.Example = indent("source <(sallyport completion bash)")
