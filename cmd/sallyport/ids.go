@@ -14,6 +14,7 @@ import (
 
 	"sallyport.example/client"
 	"sallyport.example/internal/display"
+	"sallyport.example/internal/fault"
 	"sallyport.example/internal/sentence"
 )
 
@@ -130,6 +131,22 @@ func (c *cli) withNear(ctx context.Context, use string, args []string, err error
 				return &unknownID{err, near}
 			}
 		}
+	}
+	return err
+}
+
+// withAgents adds to the error about an agent that nobody declared those that may have been meant, or else all there are.
+func (c *cli) withAgents(ctx context.Context, agent string, err error) error {
+	var p *client.Problem
+	if !errors.As(err, &p) || p.Code != string(fault.AgentUndeclared) {
+		return err
+	}
+	ids := c.ids(ctx, "AGENT")
+	if near := nearIDs(agent, ids); near != nil {
+		return &unknownID{fmt.Errorf("no agent %s is declared", display.Quote(agent, 80)), near}
+	}
+	if len(ids) > 0 {
+		return &found{what: fmt.Sprintf("no agent %s is declared; declared: %s", display.Quote(agent, 80), sentence.Names(ids))}
 	}
 	return err
 }

@@ -18,6 +18,7 @@ import (
 	"sallyport.example/internal/daemon"
 	"sallyport.example/internal/diff"
 	"sallyport.example/internal/display"
+	"sallyport.example/internal/sentence"
 )
 
 // anyFile is the value of --from without one: files are found by themselves.
@@ -64,9 +65,7 @@ there is kept in your own configuration folder, and --undo puts it back.`,
 			return usagef("--for, --apply, --undo and --yes belong to --from")
 		}
 		written, err := daemon.Init(dir)
-		for _, f := range written {
-			fmt.Fprintln(c.out, printable(f))
-		}
+		c.wrote(written)
 		if err != nil {
 			return unusable(err)
 		}
@@ -84,6 +83,12 @@ there is kept in your own configuration folder, and --undo puts it back.`,
 	return cmd
 }
 
+func (c *cli) wrote(files []string) {
+	for _, f := range files {
+		fmt.Fprintf(c.out, "wrote %s\n", printable(f))
+	}
+}
+
 func in(dir string) string {
 	if dir == "." {
 		return ""
@@ -97,6 +102,7 @@ type takeover struct {
 	yes, apply, undo bool
 
 	answers *bufio.Reader
+	no      string // why the last answer was no
 	project string
 	home    string
 }
@@ -185,7 +191,7 @@ func (c *cli) writeFrom(dir string, files []*clients.File, t *takeover) error {
 			case twice:
 				why = "another server has the id " + id + ": rename one of them"
 			case !t.agrees(c, fmt.Sprintf("Take over %s?", id)):
-				why = "you said no"
+				why = t.no
 			default:
 				taken.Servers[id] = s
 				if !c.labelsHold(&s, t) {
@@ -203,16 +209,14 @@ func (c *cli) writeFrom(dir string, files []*clients.File, t *takeover) error {
 		return &found{what: "no server was taken over, and nothing was written"}
 	}
 	written, err := daemon.InitFrom(dir, taken)
-	for _, f := range written {
-		fmt.Fprintln(c.out, printable(f))
-	}
+	c.wrote(written)
 	if err != nil {
 		return unusable(err)
 	}
 	if ids := crowded(dir, &taken); ids != nil {
 		fmt.Fprintf(c.err, "The folder that %s may write holds sallyport.yaml, so nothing new can be made right at its top. A folder apart for the gateway avoids that: sallyport init ../gateway --from …\n", strings.Join(ids, ", "))
 	}
-	fmt.Fprintf(c.err, "Next%s: sallyport serve; then sallyport tools accept --all, and for each piece of work:\n  sallyport run --agent dev -- CLIENT\n", in(dir))
+	c.next(dir, files, &taken)
 	return nil
 }
 
@@ -228,6 +232,25 @@ func (c *cli) labelsHold(s *clients.Server, t *takeover) bool {
 		return false
 	}
 	return t.agrees(c, fmt.Sprintf("What its tools are asked may go to %s. Is that yours, so that its labels hold?", strings.Join(hosts, ", ")))
+}
+
+// next says what to do once the configuration is there: to read definitions only where the catalogue does not know a server.
+func (c *cli) next(dir string, files []*clients.File, taken *daemon.TakeOver) {
+	program := "CLIENT"
+	if word := map[string]string{"claude-code": "claude", "codex": "codex"}[files[0].Kind]; word != "" {
+		program = word
+	}
+	fmt.Fprintf(c.err, "Next%s, in a terminal of its own: sallyport serve\n", in(dir))
+	var strange []string
+	for _, id := range slices.Sorted(maps.Keys(taken.Servers)) {
+		if daemon.KnownServer(taken.Servers[id]) == nil {
+			strange = append(strange, id)
+		}
+	}
+	if len(strange) > 0 {
+		fmt.Fprintf(c.err, "Then read what servers say about their tools, once (%s): sallyport tools accept --all\n", sentence.Names(strange))
+	}
+	fmt.Fprintf(c.err, "For each piece of work: sallyport run --agent dev -- %s\n", program)
 }
 
 // crowded are the servers whose command names a folder that holds the configuration.
@@ -309,8 +332,12 @@ func (t *takeover) agrees(c *cli, question string) bool {
 	}
 	fmt.Fprintf(c.err, "%s [y/N] ", printable(question))
 	line, err := t.answers.ReadString('\n')
+	t.no = "you said no"
 	if err != nil {
 		fmt.Fprintln(c.err)
+		if line == "" {
+			t.no = "nobody answered (--yes takes over all that is shown)"
+		}
 	}
 	word := strings.ToLower(strings.TrimSpace(line))
 	return word == "y" || word == "yes"

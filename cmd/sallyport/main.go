@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"regexp"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -153,7 +154,10 @@ func remedyOf(err error) string {
 	var f *fault.Error
 	var unknown *unknownID
 	var gone *client.Unreachable
+	var refused *client.Problem
 	switch {
+	case errors.As(err, &refused) && refused.Code == string(fault.CredentialMissing) && os.Getenv(envToken) != "":
+		return "The token is the one in " + envToken + ": unset it, or set it to another."
 	case errors.As(err, &unknown):
 		return unknown.remedy()
 	case errors.As(err, &f):
@@ -250,7 +254,7 @@ func counted(a about) cobra.PositionalArgs {
 // commandLine is the library's error about a command line, in words for people.
 func commandLine(cmd *cobra.Command, err error) error {
 	if !strings.HasPrefix(err.Error(), "required flag(s)") {
-		return err
+		return groupedFlags(err)
 	}
 	var missing []string
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
@@ -262,6 +266,24 @@ func commandLine(cmd *cobra.Command, err error) error {
 		return errors.New(missing[0] + " is missing")
 	}
 	return fmt.Errorf("%s are missing", sentence.Names(missing))
+}
+
+// flagGroups match the library's messages about flags of which one is needed, or only one can be.
+var flagGroups = regexp.MustCompile(`^(?:at least one of the flags in the group \[(.*)\] is required|if any flags in the group .*; \[(.*)\] were all set)$`)
+
+func groupedFlags(err error) error {
+	m := flagGroups.FindStringSubmatch(err.Error())
+	if m == nil {
+		return err
+	}
+	flags := strings.Fields(m[1] + m[2])
+	for i := range flags {
+		flags[i] = "--" + flags[i]
+	}
+	if m[1] != "" {
+		return fmt.Errorf("one of these is missing: %s", strings.Join(flags, ", "))
+	}
+	return fmt.Errorf("only one of these can be given: %s", strings.Join(flags, ", "))
 }
 
 // explains says where to read how a command is used.

@@ -495,18 +495,20 @@ func TestLifetime(t *testing.T) {
 // What is wrong with a command line is said in words for people, with what the command takes.
 func TestCommandLineErrors(t *testing.T) {
 	for line, want := range map[string][]string{
-		"run -- claude":         {"sallyport: --agent is missing", "  sallyport run --agent ID [--request TEXT] -- COMMAND…", "  sallyport run --help explains it."},
-		"run --agent dev":       {"sallyport: COMMAND… is missing"},
-		"sessions show":         {"sallyport: SESSION is missing", "  sallyport sessions show SESSION"},
-		"sessions show a b":     {"takes SESSION, and here: 2 arguments"},
-		"sessions say a":        {"takes SESSION TEXT, and here: 1 argument (put a text with spaces in quotes)"},
-		"status now":            {`sallyport status takes no arguments, and here is "now"`},
-		"sessions":              {"sallyport sessions needs a command: ", "sallyport sessions --help lists the commands."},
-		"kill -o json":          {`"message": "--reason is missing"`},
-		"token create --person": {"flag needs an argument: --person"},
-		"agents quarantine a":   {"sallyport: --reason is missing"},
-		"frobnicate":            {"unknown command", "sallyport --help lists the commands."},
-		"init --for developer":  {"--for, --apply, --undo and --yes belong to --from"},
+		"run -- claude":                   {"sallyport: --agent is missing", "  sallyport run --agent ID [--request TEXT] -- COMMAND…", "  sallyport run --help explains it."},
+		"run --agent dev":                 {"sallyport: COMMAND… is missing"},
+		"sessions show":                   {"sallyport: SESSION is missing", "  sallyport sessions show SESSION"},
+		"sessions show a b":               {"takes SESSION, and here: 2 arguments"},
+		"sessions say a":                  {"takes SESSION TEXT, and here: 1 argument (put a text with spaces in quotes)"},
+		"status now":                      {`sallyport status takes no arguments, and here is "now"`},
+		"sessions":                        {"sallyport sessions needs a command: ", "sallyport sessions --help lists the commands."},
+		"kill -o json":                    {`"message": "--reason is missing"`},
+		"token create --person":           {"flag needs an argument: --person"},
+		"token create":                    {"one of these is missing: --agent, --person, --host"},
+		"token create --agent a --host b": {"only one of these can be given: --agent, --host"},
+		"agents quarantine a":             {"sallyport: --reason is missing"},
+		"frobnicate":                      {"unknown command", "sallyport --help lists the commands."},
+		"init --for developer":            {"--for, --apply, --undo and --yes belong to --from"},
 	} {
 		var out, errOut bytes.Buffer
 		if code := run(t.Context(), strings.Fields(line), strings.NewReader(""), &out, &errOut); code != exitUsage {
@@ -517,7 +519,7 @@ func TestCommandLineErrors(t *testing.T) {
 				t.Errorf("%s: no %q in %s", line, w, errOut.String())
 			}
 		}
-		for _, raw := range []string{"arg(s)", "flag(s)"} {
+		for _, raw := range []string{"arg(s)", "flag(s)", "group"} {
 			if strings.Contains(errOut.String(), raw) {
 				t.Errorf("%s: %s", line, errOut.String())
 			}

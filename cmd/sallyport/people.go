@@ -175,7 +175,9 @@ func (s *state) rows(t *table) {
 	t.field("mode", mode)
 	t.field("sessions", fmt.Sprintf("%d open", len(s.Sessions)))
 	s.openSessions(t)
-	t.field("anchor", s.Anchor.Text)
+	if s.Anchor.State != "not configured" { // doctor says so
+		t.field("anchor", s.Anchor.Text)
+	}
 	t.field("configuration", sinceLoaded(s.Configuration))
 	switches(t, s.KillSwitch)
 	var waits []string
@@ -192,7 +194,9 @@ func (s *state) rows(t *table) {
 	}
 	t.field("waits", cmp.Or(strings.Join(waits, ", "), "nothing"))
 	t.field("quarantined", strings.Join(s.Quarantined, ", "))
-	t.field("fails", strings.Join(s.Failing, ", "))
+	if len(s.Failing) > 0 {
+		t.field("fails", strings.Join(s.Failing, ", ")+" (sallyport doctor says what to do)")
+	}
 	servers(t, s.Servers)
 }
 

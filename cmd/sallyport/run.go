@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -33,16 +34,18 @@ func (c *cli) runProgram() *cobra.Command {
 	var open client.OpenSession
 	cmd := c.command(about{
 		use: "run --agent ID [--request TEXT] -- COMMAND…", short: "Start a program in a fresh session, which ends with it",
-		long: `The session is one piece of work: it has no labels yet, and its own budget. The program finds the session's token in SALLYPORT_TOKEN, and the
-gateway in SALLYPORT_MCP_URL (for MCP clients) and SALLYPORT_URL (for sallyport connect). A prompt hook of the program can call sallyport hook words.
-When the program ends, the session is closed; its files stay until sallyport sessions remove-files. The exit code is the program's.
+		long: `The session is one piece of work: it has no labels yet, and its own budget. When the program ends, the session is closed; its files stay until
+sallyport sessions remove-files. The exit code is the program's.
+
+The program finds the session's token in SALLYPORT_TOKEN, and the gateway in SALLYPORT_MCP_URL (for MCP clients) and SALLYPORT_URL (for sallyport
+connect). A prompt hook of the program can call sallyport hook words.
 
 Say with --request what you want done: arguments of calls are traced to these words. Add more with sallyport sessions say.`,
 		example: "sallyport run --agent dev -- claude\nsallyport run --agent dev --request \"Fix issue 12 and open a pull request.\" -- codex", args: cobra.MinimumNArgs(1),
 	}, func(ctx context.Context, args []string) error {
 		path, err := exec.LookPath(args[0])
 		if err != nil {
-			return &coded{fmt.Errorf("%s: %w", args[0], errors.Unwrap(err)), exitNotFound}
+			return &coded{noProgram(args[0], err), exitNotFound}
 		}
 		mcp, err := c.agentsAddress()
 		if err != nil {
@@ -54,7 +57,7 @@ Say with --request what you want done: arguments of calls are traced to these wo
 		}
 		s, err := cl.StartSession(ctx, open)
 		if err != nil {
-			return err
+			return c.withAgents(ctx, open.AgentID, err)
 		}
 		words, err := c.words(ctx, cl, s.SessionID, mcp)
 		if err != nil { // without the words people are asked more, and nothing runs that should not
@@ -77,6 +80,17 @@ Say with --request what you want done: arguments of calls are traced to these wo
 	cmd.Flags().StringVar(&open.UserRequest, "request", "", "what you want done, in your words")
 	cmd.Flags().StringSliceVar(&open.Labels, "label", nil, "a label that the session starts with")
 	return cmd
+}
+
+// noProgram says why a program can't be started.
+func noProgram(name string, err error) error {
+	switch {
+	case !errors.Is(err, exec.ErrNotFound) && !errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("%s can't be started: %w", name, errors.Unwrap(err))
+	case strings.ContainsRune(name, os.PathSeparator):
+		return fmt.Errorf("there is no program %s", name)
+	}
+	return fmt.Errorf("there is no program %s on your PATH: install it, or give its whole path", name)
 }
 
 // agentsAddress is the agents' side, for the program. With SALLYPORT_URL, which names the people's side here, SALLYPORT_MCP_URL has to name it.

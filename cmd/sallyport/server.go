@@ -39,7 +39,11 @@ func (c *cli) address(s side) (string, error) {
 	path := filepath.Join(c.data, "addresses.json")
 	b, err := readRegular(path, maxSmall)
 	if errors.Is(err, fs.ErrNotExist) {
-		return "", unreachable("no gateway was ever started with the data directory %s: start one with sallyport serve, or name the directory of a running one with --data (or its address with %s)", c.data, envURL)
+		data := c.data
+		if whole, err := filepath.Abs(data); err == nil {
+			data = whole
+		}
+		return "", unreachable("no gateway was ever started with the data directory %s: sallyport serve starts one. Is one running elsewhere? Go to its folder, or name its directory with --data (or its address with %s)", data, envURL)
 	}
 	if err != nil {
 		return "", unreachable("the gateway's address can't be read: %v", err)
@@ -72,11 +76,10 @@ func (c *cli) credential(s side) (string, error) {
 	path := filepath.Join(c.data, s.tokenFile)
 	b, err := readRegular(path, maxSmall)
 	if errors.Is(err, fs.ErrNotExist) {
-		way := "sallyport token create --person ID --role ROLE"
 		if s == agentSide {
-			way = "sallyport token create --agent ID"
+			return "", usagef("no agent's token is here: begin a session with sallyport run --agent ID -- COMMAND, or set %s to a token (sallyport token create --agent ID makes one)", envToken)
 		}
-		return "", usagef("there is no token in %s: set %s to one (%s makes it)", path, envToken, way)
+		return "", usagef("there is no token in %s: set %s to one (sallyport token create --person ID --role ROLE makes it)", path, envToken)
 	}
 	if err != nil {
 		return "", usagef("the token can't be read: %v (set %s)", err, envToken)

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -199,7 +200,22 @@ func (c *cli) answerPlan(act func(cl *client.Client, ctx context.Context, id, di
 // budgetLeft is the time in operations that a session has left, of what it has in all.
 func budgetLeft(s client.Session) string {
 	left := time.Duration(s.BudgetLeftMS) * time.Millisecond
-	return fmt.Sprintf("%s of %s", left.Round(100*time.Millisecond), time.Duration(s.BudgetNS))
+	if left > time.Minute {
+		return length(left.Truncate(time.Second)) + " of " + length(time.Duration(s.BudgetNS))
+	}
+	return length(left.Round(100*time.Millisecond)) + " of " + length(time.Duration(s.BudgetNS))
+}
+
+// length writes a time as people do, without its zeros: 4h, 4h 30m.
+func length(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
 }
 
 // session shows a session with all of its plan and tells whether it could.

@@ -13,6 +13,7 @@ import (
 	"sallyport.example/client"
 	"sallyport.example/internal/daemon"
 	"sallyport.example/internal/identity"
+	"sallyport.example/internal/sentence"
 	"sallyport.example/internal/standing"
 	"sallyport.example/internal/store"
 )
@@ -24,8 +25,16 @@ func (c *cli) token() *cobra.Command {
 		},
 		func(t *table, all []client.Token) {
 			t.row("TOKEN", "KIND", "FOR", "ROLES", "CREATED", "EXPIRES", "REVOKED")
+			of := 0
 			for _, tok := range all {
+				if tok.Kind == "session" || tok.Kind == "hook" { // each piece of work has two, which are no use after it
+					of++
+					continue
+				}
 				t.row(tok.TokenID, tok.Kind, tok.ID, tok.Roles, tok.Created, tok.Expires, tok.Revoked)
+			}
+			if of > 0 {
+				t.line("and %s, which end with them (--output json has all)", sentence.Count(of, "token")+" of sessions")
 			}
 		})
 	revoke := c.asPerson(about{use: "revoke TOKEN", short: "End a token at once", long: "TOKEN is the id that sallyport token list shows.", example: "sallyport token revoke tok_01J…", args: cobra.ExactArgs(1)},

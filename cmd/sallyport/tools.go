@@ -133,7 +133,7 @@ func (c *cli) acceptAll(ctx context.Context, cl *client.Client, server string, y
 	if c.output == "table" {
 		if len(tools) == 0 {
 			return c.print(nil, func(t *table) {
-				t.line("Every definition has been accepted by a person, or its server is trusted at first sight.")
+				t.line("Nothing to read: every definition has been accepted by a person, is the one that the catalogue knows, or its server is trusted at first sight.")
 			})
 		}
 		if err := c.showDefinitions(tools); err != nil {

@@ -139,8 +139,8 @@ func TestProblems(t *testing.T) {
 		{"schema infinity", "  type: object", "  maxProperties: .inf", Error, "outputSchema", "can't be written in JSON", ""},
 		{"anchor", "purpose:", "purpose: &a text", Error, "", "anchors", ""},
 		{"tag", "purpose:", "purpose: !!str text", Error, "", "tags", ""},
-		{"two documents", "mode:", "---\nmode: advisory", Error, "", "not one YAML document", ""},
-		{"syntax", "mode:", "mode: [", Error, "", "not one YAML document", ""},
+		{"two documents", "mode:", "---\nmode: advisory", Error, "", "it has more than one document", ""},
+		{"syntax", "mode:", "mode: [", Error, "", "a list that begins with [ has no end", ""},
 	} {
 		text := with(t, c.line, c.replacement)
 		d, problems := Parse("x.yaml", []byte(text))

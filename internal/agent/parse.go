@@ -2,7 +2,6 @@ package agent
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math/big"
 	"regexp"
@@ -142,14 +141,7 @@ func (r *reader) load(data []byte) *yaml.Node {
 	}
 	var document yaml.Node
 	if err := yaml.Load(data, &document); err != nil {
-		p := Problem{File: r.file, Severity: Error, Problem: "is not one YAML document: " + err.Error()}
-		var le *yaml.LoadError
-		if errors.As(err, &le) {
-			p.Line, p.Column = le.Mark.Line, le.Mark.Column
-			p.Problem = "is not one YAML document: " + le.Message
-		}
-		p.Problem = display.Line(p.Problem, display.Whole)
-		r.problems = append(r.problems, p)
+		r.problems = append(r.problems, Syntax(r.file, err))
 		return nil
 	}
 	if document.Kind != yaml.DocumentNode || len(document.Content) != 1 {

@@ -6,6 +6,7 @@
 package clients
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/pelletier/go-toml/v2"
 
@@ -280,10 +282,32 @@ func (f *File) json(text []byte) ([]byte, error) {
 		text = plainJSON(text)
 	}
 	if !json.Valid(text) {
-		var v any
-		return nil, fmt.Errorf("it is no JSON: %w", json.Unmarshal(text, &v))
+		return nil, f.noJSON(text)
 	}
 	return text, nil
+}
+
+// noJSON says where a text stops being JSON.
+func (f *File) noJSON(text []byte) error {
+	var v any
+	err := json.Unmarshal(text, &v)
+	var at *json.SyntaxError
+	if !errors.As(err, &at) {
+		return fmt.Errorf("it is no JSON: %w", err)
+	}
+	if len(bytes.TrimSpace(text)) == 0 {
+		return errors.New("it is empty")
+	}
+	before := text[:max(0, min(len(text), int(at.Offset)-1))]
+	line, column := bytes.Count(before, []byte("\n"))+1, utf8.RuneCount(before[bytes.LastIndexByte(before, '\n')+1:])+1
+	what := "it is no JSON: " + at.Error()
+	switch {
+	case !f.kind.comments && json.Valid(plainJSON(text)):
+		what = "it has comments or a comma behind the last member, which " + f.Client + " can't read either: take them out"
+	case int(at.Offset) >= len(text):
+		what = "it ends before every { and [ is closed"
+	}
+	return fmt.Errorf("line %d, column %d: %s", line, column, what)
 }
 
 // inputs are the defaults of the values that VS Code asks its person for; "" of one that has none, or that is a password.

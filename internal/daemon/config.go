@@ -11,10 +11,12 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -30,6 +32,7 @@ import (
 	"sallyport.example/internal/policy"
 	"sallyport.example/internal/project"
 	"sallyport.example/internal/reading"
+	"sallyport.example/internal/sentence"
 	"sallyport.example/internal/upstream"
 	"sallyport.example/provenance"
 )
@@ -265,7 +268,9 @@ func (e *ConfigError) Error() string {
 // readConfig reads a configuration file.
 func readConfig(path string) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe in its place is not waited for
-	if err != nil {
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("there is no file %s (sallyport init writes a sallyport.yaml)", path)
+	} else if err != nil {
 		return nil, err
 	}
 	defer f.Close()
@@ -357,11 +362,16 @@ func blank(data []byte) bool {
 func loadProblems(file string, root *yaml.Node, err error) []Problem {
 	var all *yaml.LoadErrors
 	if !errors.As(err, &all) {
-		return []Problem{{File: file, Severity: "error", Problem: strings.TrimPrefix(err.Error(), "yaml: ")}}
+		return []Problem{agent.Syntax(file, err)}
 	}
 	var problems []Problem
 	for _, e := range all.Errors {
 		p := Problem{File: file, Line: e.Mark.Line, Column: e.Mark.Column, Severity: "error", Problem: goField.ReplaceAllString(e.Message, `unknown key "$1"`)}
+		if m := goField.FindStringSubmatch(e.Message); m != nil {
+			if near := sentence.Near(m[1], configKeys()[m[2]]); near != nil {
+				p.Remedy = "near it: " + strings.Join(near, ", ")
+			}
+		}
 		if root != nil {
 			p.Field = fieldAt(root, p.Line, p.Column, p.Problem != e.Message)
 		}
@@ -437,7 +447,33 @@ func fieldAt(n *yaml.Node, line, column int, key bool) string {
 }
 
 // goField matches the library's message for an unknown key, which names the program's type and not the file's section.
-var goField = regexp.MustCompile(`field (\S+) not found in type \S+`)
+var goField = regexp.MustCompile(`field (\S+) not found in type (\S+)`)
+
+// configKeys are the keys that the sections of the configuration have, by their types' names.
+var configKeys = sync.OnceValue(func() map[string][]string {
+	all := map[string][]string{}
+	var visit func(t reflect.Type)
+	visit = func(t reflect.Type) {
+		switch t.Kind() {
+		case reflect.Pointer, reflect.Slice, reflect.Map:
+			visit(t.Elem())
+		case reflect.Struct:
+			if _, seen := all[t.String()]; seen {
+				return
+			}
+			all[t.String()] = nil
+			for i := range t.NumField() {
+				f := t.Field(i)
+				if key, _, _ := strings.Cut(f.Tag.Get("yaml"), ","); key != "" && key != "-" {
+					all[t.String()] = append(all[t.String()], key)
+					visit(f.Type)
+				}
+			}
+		}
+	}
+	visit(reflect.TypeFor[Config]())
+	return all
+})
 
 var envPattern = regexp.MustCompile(`\$\{([A-Za-z_][A-Za-z0-9_]*)\}`)
 

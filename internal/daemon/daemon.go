@@ -131,10 +131,10 @@ func New(ctx context.Context, cfg *Config, o Options) (d *Daemon, err error) {
 		return d, err
 	}
 	// Listen before anything is started: a port in use should cost nothing.
-	if d.agents.ln, err = listen("listen", cfg.Listen); err != nil {
+	if d.agents.ln, err = listen("listen", cfg.Listen, o.Data); err != nil {
 		return d, err
 	}
-	if d.people.ln, err = listen("admin_listen", cfg.AdminListen); err != nil {
+	if d.people.ln, err = listen("admin_listen", cfg.AdminListen, o.Data); err != nil {
 		return d, err
 	}
 	signer, err := audit.LoadOrCreateKey(o.Data)
@@ -229,10 +229,14 @@ func (c *Config) declarations() (agent.Set, []Problem) {
 	return set, append(append(problems, c.tierProblems(set)...), c.rootProblems(set)...)
 }
 
-func listen(field, addr string) (net.Listener, error) {
+// listen opens a listener. An address in use is most often in use by the gateway itself, which was started already, or by that of another project.
+func listen(field, addr, data string) (net.Listener, error) {
 	ln, err := net.Listen("tcp", addr)
 	if errors.Is(err, syscall.EADDRINUSE) {
-		return nil, fmt.Errorf("%s: %s is in use by another program: stop it, or choose another address in sallyport.yaml (port 0 picks a free one)", field, addr)
+		if err := store.InUse(data); err != nil {
+			return nil, err
+		}
+		return nil, fmt.Errorf("%s: %s is in use by another program: stop it, or choose another address in sallyport.yaml (port 0 picks a free one). If it is the gateway of another project, give this one other ports, in the client's file as well", field, addr)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", field, err)
@@ -479,7 +483,7 @@ func (d *Daemon) AdminURL() string { return d.people.url() }
 
 // Banner says where everything is. To a person at a terminal it shows the token of admin that this start made, this once.
 func (d *Daemon) Banner(w io.Writer, terminal bool) {
-	servers := "none yet: add some under upstreams in sallyport.yaml (sallyport init writes an example)"
+	servers := "none yet: take those of your client over (sallyport init --from .mcp.json), or write some under upstreams in sallyport.yaml"
 	if states := d.up.Status(); len(states) > 0 {
 		usable := d.gate.Catalogue().Usability()
 		var list []string
@@ -492,10 +496,6 @@ func (d *Daemon) Banner(w io.Writer, terminal bool) {
 		}
 		servers = strings.Join(list, "\n           ")
 	}
-	token := "token in " + filepath.Join(d.o.Data, "local.token")
-	if _, err := os.Lstat(filepath.Join(d.o.Data, "local.token")); err != nil {
-		token = "make a token with: sallyport token create --agent ID"
-	}
 	admin := filepath.Join(d.o.Data, "admin.token")
 	people := "token in " + admin
 	if _, err := os.Lstat(admin); err != nil {
@@ -507,18 +507,29 @@ func (d *Daemon) Banner(w io.Writer, terminal bool) {
 	}
 	fmt.Fprintf(w, `Sallyport %s
 
-  agents   %s/mcp     %s
-  people   %s         %s
   console  %s
+  people   %s         %s
+  agents   %s/mcp
   servers  %s
-%s%s%s
-A client that speaks MCP over HTTP (sallyport client config prints it for others):
-
-  {"mcpServers": {"sallyport": {"type": "http", "url": "%s/mcp",
-    "headers": {"Authorization": "Bearer <the agent's token>"}}}}
-
+%s%s%s%s
 Stop with Ctrl-C.
-`, d.o.Version, d.AgentURL(), token, d.AdminURL(), people, d.consoleLine(), servers, d.anchorLine(), d.observing()+d.unlisted()+d.unread(), d.unconfinedNote(), d.AgentURL())
+`, d.o.Version, d.consoleLine(), d.AdminURL(), people, d.AgentURL(), servers, d.anchorLine(), d.observing()+d.unlisted()+d.unread(), d.unconfinedNote(), d.begin())
+}
+
+// begin says how work begins, in another terminal: in a session of its own where agents are declared, else with the token of the agent local.
+func (d *Daemon) begin() string {
+	path := filepath.Join(d.o.Data, "local.token")
+	if _, err := os.Lstat(path); err == nil {
+		return "\nThe agent local has its token in " + path + ". What an MCP client needs: sallyport client config\n"
+	}
+	ids := "ID"
+	if agents, _ := d.config().declarations(); len(agents.All()) > 0 {
+		ids = agents.All()[0].AgentID
+		if len(agents.All()) > 1 {
+			ids += " (or another of " + sentence.Count(len(agents.All()), "agent") + ": sallyport agents list)"
+		}
+	}
+	return "\nBegin a piece of work in another terminal, with your client as the command:\n\n  sallyport run --agent " + ids + " -- claude\n"
 }
 
 // SignInLink makes a link that signs admin in to the console, once.
@@ -558,7 +569,7 @@ func (d *Daemon) unread() string {
 	}
 	var text string
 	if unread > 0 {
-		text = fmt.Sprintf("  note     only a rule accepted %s of tools, so a session that lists one holds untrusted: sallyport tools accept --all\n", sentence.Count(unread, "definition"))
+		text = fmt.Sprintf("  note     nobody has read %s of tools yet, and a session that lists one counts as having read untrusted content: sallyport tools accept --all\n", sentence.Count(unread, "definition"))
 	}
 	if waiting > 0 {
 		text += fmt.Sprintf("  note     the gateway keeps %s of tools from agents until a person accepts: sallyport tools accept --all\n", sentence.Count(waiting, "definition"))

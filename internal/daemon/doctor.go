@@ -17,6 +17,7 @@ import (
 	"strings"
 	"time"
 
+	"sallyport.example/internal/agent"
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/clients"
@@ -89,20 +90,30 @@ func Doctor(ctx context.Context, config, data string, progress func(what string)
 		add("configuration", "failed", "sallyport lint shows the problems one by one", "%v", err)
 		cfg, _ = ParseConfig("(defaults)", nil, ".") // the rest is looked at as far as it can be
 	default:
-		warnings := 0
+		warnings, remarks := 0, 0
 		problems, err := lintConfig(ctx, config, "", nil)
 		blocked := err
 		for _, p := range problems {
 			if p.Blocks() {
 				blocked = errors.New(p.String())
 			}
-			warnings++
+			switch p.Severity {
+			case agent.Note:
+			case agent.P2:
+				remarks++
+			default:
+				warnings++
+			}
 		}
 		switch {
 		case blocked != nil:
 			add("configuration", "failed", "sallyport lint shows the problems one by one", "%v", blocked)
 		case warnings > 0:
-			add("configuration", "warning", "sallyport lint", "it can be used; %s", sentence.Count(warnings, "remark"))
+			add("configuration", "warning", "sallyport lint", "it can be used; %s", sentence.Count(warnings+remarks, "remark"))
+		case remarks > 0:
+			add("configuration", "ok", "", "no problems; %s (sallyport lint)", sentence.Count(remarks, "remark"))
+		case cfg.file == "":
+			add("configuration", "ok", "", "there is no sallyport.yaml here, so the built-in defaults hold")
 		default:
 			add("configuration", "ok", "", "no problems")
 		}
@@ -258,7 +269,7 @@ func doctorData(cfg *Config, data string, add func(name, state, remedy, format s
 	var says []string
 	for _, server := range slices.Sorted(maps.Keys(cfg.Upstreams)) {
 		if n := len(unread[server]); n > 0 {
-			says = append(says, fmt.Sprintf("only a rule accepted %s of %s, so every session that lists one holds untrusted", sentence.Count(n, "definition"), server))
+			says = append(says, fmt.Sprintf("nobody has read %s of %s yet, and a session that lists one counts as having read untrusted content", sentence.Count(n, "definition"), server))
 		}
 		if n := len(waiting[server]); n > 0 {
 			says = append(says, fmt.Sprintf("the gateway keeps %s of %s from agents until a person accepts", sentence.Count(n, "definition"), server))

@@ -41,7 +41,7 @@ func writeNew(dir string, files []newFile) (written []string, err error) {
 	for _, f := range files {
 		path := filepath.Join(dir, f.name)
 		if _, err := os.Lstat(path); err == nil {
-			return nil, &ConfigError{[]Problem{{File: path, Severity: "error", Problem: "is there already and is not overwritten",
+			return nil, &ConfigError{[]Problem{{File: path, Severity: "error", Problem: "it is there already, and nothing is overwritten",
 				Remedy: "move it away, or choose another folder: sallyport init DIR"}}}
 		} else if !errors.Is(err, fs.ErrNotExist) {
 			return nil, err

@@ -151,7 +151,7 @@ func (t TakeOver) config(dir string) (text []byte, vars map[string]string, err e
 	if err != nil {
 		return nil, nil, err
 	}
-	text = append([]byte(takenHeader), text...)
+	text = append([]byte(takenHeader), bytes.ReplaceAll(text, []byte(": 4h0m0s\n"), []byte(": 4h\n"))...)
 	again, err := parseConfig(filepath.Join(dir, "sallyport.yaml"), text, dir, v.all)
 	if err != nil {
 		return nil, nil, fmt.Errorf("the configuration would not be a good one: %w", err)
@@ -178,7 +178,7 @@ const takenHeader = `# yaml-language-server: $schema=./sallyport.schema.json
 # Servers taken over from MCP clients. "${NAME}" stands for a value in sallyport.env, which others can't read.
 # Every key: docs/configuration.md. sallyport lint checks this file, sallyport serve starts.
 #
-# What no entry under operations names is asked about once a session (unlisted_operations): sallyport flow suggest writes entries to read.
+# A tool that has no label here and none in the catalogue is asked about once a session (unlisted_operations). Labels for it: sallyport flow suggest.
 `
 
 // upstream is a server's entry in the configuration.

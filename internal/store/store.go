@@ -205,6 +205,26 @@ func (db *DB) closeLog(ctx context.Context) error {
 // Signer is the log's signer.
 func (db *DB) Signer() *audit.Signer { return db.signer }
 
+// InUse is an error if a gateway runs on the directory. A directory that is not there, or is none, is not in use.
+func InUse(dir string) error {
+	lock, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil
+	}
+	defer lock.Close() // which also ends the lock
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_SH|syscall.LOCK_NB); errors.Is(err, syscall.EWOULDBLOCK) {
+		return inUse(dir, lock)
+	}
+	return nil
+}
+
+func inUse(dir string, lock *os.File) error {
+	holder := make([]byte, 32)
+	n, _ := lock.Read(holder) // only a hint
+	return fault.New(fault.ConfigurationInvalid, "%s is in use by another gateway%s.", dir, strings.TrimRight(string(holder[:n]), "\n")).
+		Try("It may be this one, started before: sallyport status. Stop it, or start this one with another --data directory.")
+}
+
 // claim makes the directory, checks that it can be used, and locks it for this process.
 // It returns the path of the database that is written to.
 func claim(dir string, log *slog.Logger) (lock *os.File, path string, err error) {
@@ -221,10 +241,7 @@ func claim(dir string, log *slog.Logger) (lock *os.File, path string, err error)
 		}
 	}()
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); errors.Is(err, syscall.EWOULDBLOCK) {
-		holder := make([]byte, 32)
-		n, _ := lock.Read(holder) // only a hint
-		return nil, "", fault.New(fault.ConfigurationInvalid, "%s is in use by another gateway%s.", dir, strings.TrimRight(string(holder[:n]), "\n")).
-			Try("Stop it, or start this one with another --data directory.")
+		return nil, "", inUse(dir, lock)
 	} else if err != nil {
 		return nil, "", unusable(err, "%s can't be locked", dir)
 	}

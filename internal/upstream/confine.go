@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -388,6 +389,9 @@ func (s *server) launch(ctx context.Context) (launch, error) {
 	if tier, _ := sandbox.Servers(); !ok || s.o.Gateway.Packages == "" || tier == sandbox.None {
 		program, err := lookProgram(s.cfg.Command[0])
 		if err != nil {
+			if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
+				err = nil // the sentence says all of it
+			}
 			return launch{}, fault.Wrap(err, fault.ConfigurationInvalid, "Its program %q can't be found.", display.Line(s.cfg.Command[0], 256)).Try("Install it, or give its whole path as the first word of the command.")
 		}
 		return launch{program: program, argv: s.cfg.Command}, nil

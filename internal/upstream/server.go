@@ -130,7 +130,7 @@ func (s *server) supervise(ctx context.Context) {
 			}
 		} else if ctx.Err() == nil {
 			s.setState(Down, err)
-			s.log.Warn("upstream can't be reached", "error", plain(err), "again_in", delay)
+			s.log.Warn("upstream can't be reached", "error", plain(err), "again_in", delay.String())
 		}
 		s.attempt()
 		// Half of the delay is random, so that servers that fell together don't come back together.
