@@ -514,8 +514,13 @@ func TestDocumentedCommandsExist(t *testing.T) {
 		return help[key]
 	}
 	subcommands := regexp.MustCompile(`(?m)^  ([a-z-]+) +[A-Z]`)
+	listed := regexp.MustCompile(`(?m)^(Available Commands|Begin):$`) // the first of the headings above commands
 	isCommand := func(help, word string) bool {
-		_, list, ok := strings.Cut(help, "Available Commands:")
+		at := listed.FindStringIndex(help)
+		ok, list := at != nil, ""
+		if ok {
+			list = help[at[1]:]
+		}
 		return ok && slices.ContainsFunc(subcommands.FindAllStringSubmatch(list, -1), func(m []string) bool { return m[1] == word })
 	}
 	flag := regexp.MustCompile(`^--?[a-z][a-z-]*`)
