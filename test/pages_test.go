@@ -89,7 +89,7 @@ func follow(t *testing.T, bin, page string) {
 	ports := map[string]string{"7575": freePort(t), "7576": freePort(t), "8443": freePort(t)}
 	port := regexp.MustCompile(`:(7575|7576|8443)\b`)
 	// What init writes has the ports of the pages, too.
-	repair := fmt.Sprintf("find . -maxdepth 2 '(' -name sallyport.yaml -o -name .mcp.json ')' -exec sed -i.bak 's/:7575/:%s/; s/:7576/:%s/' {} +\n", ports["7575"], ports["7576"])
+	repair := fmt.Sprintf("find . -maxdepth 2 '(' -name sallyport.yaml -o -name .mcp.json ')' -exec sed -i.bak 's/:7[56][0-9]5\\b/:%s/; s/:7[56][0-9]6\\b/:%s/' {} +\n", ports["7575"], ports["7576"])
 	here := func(text string) string {
 		return port.ReplaceAllStringFunc(text, func(at string) string { return ":" + ports[at[1:]] })
 	}

@@ -102,7 +102,8 @@ type takeover struct {
 	yes, apply, undo bool
 
 	answers *bufio.Reader
-	no      string // why the last answer was no
+	no      string         // why the last answer was no
+	there   *daemon.Config // nil: no configuration is there yet
 	project string
 	home    string
 }
@@ -130,18 +131,26 @@ func (c *cli) takeOver(dir string, t *takeover) error {
 		}
 		files = append(files, f)
 	}
-	if _, err := os.Lstat(filepath.Join(dir, "sallyport.yaml")); err == nil && t.apply {
-		if err := covered(dir, files); err != nil {
-			return err
+	if _, err := os.Lstat(filepath.Join(dir, "sallyport.yaml")); err == nil {
+		if t.there, err = daemon.LoadConfig(filepath.Join(dir, "sallyport.yaml")); err != nil {
+			return unusable(err)
 		}
+	}
+	if t.there != nil && !t.apply && t.missing(files) == 0 {
+		return usagef("%s has all servers of %s already, and nothing is overwritten (--apply puts the gateway into the client's file)", filepath.Join(dir, "sallyport.yaml"), sentence.Names(paths))
+	}
+	if t.there != nil {
 		if err := c.showConfigured(dir); err != nil {
 			return err
 		}
 		if !t.agrees(c, "Use this configuration?") {
-			return &found{what: "nothing was rewritten"}
+			return &found{what: "nothing was written"}
 		}
-	} else if err := c.writeFrom(dir, files, t); err != nil {
-		return err
+	}
+	if t.there == nil || t.missing(files) > 0 {
+		if err := c.writeFrom(dir, files, t); err != nil {
+			return err
+		}
 	}
 	if t.apply {
 		return c.point(dir, files, t)
@@ -183,6 +192,10 @@ func (c *cli) writeFrom(dir string, files []*clients.File, t *takeover) error {
 			id := daemon.ServerID(s.Name)
 			c.showServer(&s, id)
 			why := ""
+			if t.has(id) {
+				fmt.Fprintf(c.out, "    there     already, in sallyport.yaml\n")
+				continue
+			}
 			switch other, twice := taken.Servers[id]; {
 			case id == "":
 				why = "no letter or digit is in its name"
@@ -207,6 +220,9 @@ func (c *cli) writeFrom(dir string, files []*clients.File, t *takeover) error {
 	}
 	if len(taken.Servers) == 0 {
 		return &found{what: "no server was taken over, and nothing was written"}
+	}
+	if t.there != nil {
+		return c.addMore(dir, taken)
 	}
 	written, err := daemon.InitFrom(dir, taken)
 	c.wrote(written)
@@ -234,13 +250,61 @@ func (c *cli) labelsHold(s *clients.Server, t *takeover) bool {
 	return t.agrees(c, fmt.Sprintf("What its tools are asked may go to %s. Is that yours, so that its labels hold?", strings.Join(hosts, ", ")))
 }
 
+// has tells whether a configuration that is there has the server.
+func (t *takeover) has(id string) bool {
+	if t.there == nil {
+		return false
+	}
+	_, ok := t.there.Upstreams[id]
+	return ok
+}
+
+// missing counts the servers of the files that a configuration that is there does not have.
+func (t *takeover) missing(files []*clients.File) (n int) {
+	for _, f := range files {
+		for _, s := range f.Servers {
+			if !t.has(daemon.ServerID(s.Name)) {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// addMore adds servers to a configuration that is there.
+func (c *cli) addMore(dir string, taken daemon.TakeOver) error {
+	written, permitted, err := daemon.InitMore(dir, taken)
+	for _, f := range written {
+		fmt.Fprintf(c.out, "added to %s\n", printable(f))
+	}
+	if err != nil {
+		return unusable(err)
+	}
+	ids := slices.Sorted(maps.Keys(taken.Servers))
+	if !permitted {
+		fmt.Fprintf(c.err, "No agent may call it yet: add \"%s.*\" to the permissions of one, under agents.\n", strings.Join(ids, ".*\", \""))
+	}
+	fmt.Fprintf(c.err, "Next%s: stop sallyport serve and start it again, since a new server needs that.\n", in(dir))
+	c.toRead(&taken)
+	return nil
+}
+
 // next says what to do once the configuration is there: to read definitions only where the catalogue does not know a server.
 func (c *cli) next(dir string, files []*clients.File, taken *daemon.TakeOver) {
 	program := "CLIENT"
 	if word := map[string]string{"claude-code": "claude", "codex": "codex"}[files[0].Kind]; word != "" {
 		program = word
 	}
+	if cfg, err := daemon.LoadConfig(filepath.Join(dir, "sallyport.yaml")); err == nil && cfg.Elsewhere() {
+		fmt.Fprintf(c.err, "Another program has port 7575 or 7576, so this gateway gets %s and %s.\n", cfg.Listen, cfg.AdminListen)
+	}
 	fmt.Fprintf(c.err, "Next%s, in a terminal of its own: sallyport serve\n", in(dir))
+	c.toRead(taken)
+	fmt.Fprintf(c.err, "For each piece of work: sallyport run --agent dev -- %s\n", program)
+}
+
+// toRead says whose definitions a person has to read: those of servers that the catalogue does not know.
+func (c *cli) toRead(taken *daemon.TakeOver) {
 	var strange []string
 	for _, id := range slices.Sorted(maps.Keys(taken.Servers)) {
 		if daemon.KnownServer(taken.Servers[id]) == nil {
@@ -250,7 +314,6 @@ func (c *cli) next(dir string, files []*clients.File, taken *daemon.TakeOver) {
 	if len(strange) > 0 {
 		fmt.Fprintf(c.err, "Then read what servers say about their tools, once (%s): sallyport tools accept --all\n", sentence.Names(strange))
 	}
-	fmt.Fprintf(c.err, "For each piece of work: sallyport run --agent dev -- %s\n", program)
 }
 
 // crowded are the servers whose command names a folder that holds the configuration.
@@ -341,22 +404,6 @@ func (t *takeover) agrees(c *cli, question string) bool {
 	}
 	word := strings.ToLower(strings.TrimSpace(line))
 	return word == "y" || word == "yes"
-}
-
-// covered tells whether a configuration that is there has the servers of the files, so that they can point to it.
-func covered(dir string, files []*clients.File) error {
-	cfg, err := daemon.LoadConfig(filepath.Join(dir, "sallyport.yaml"))
-	if err != nil {
-		return unusable(err)
-	}
-	for _, f := range files {
-		for _, s := range f.Servers {
-			if _, ok := cfg.Upstreams[daemon.ServerID(s.Name)]; !ok {
-				return usagef("%s is there already and has no server %s, which %s has: add it, or move the configuration away", filepath.Join(dir, "sallyport.yaml"), daemon.ServerID(s.Name), f.Path)
-			}
-		}
-	}
-	return nil
 }
 
 // showConfigured shows what a configuration that is there already starts and reaches, as it is written: it may have come with the client's file.

@@ -140,6 +140,7 @@ func (t TakeOver) config(dir string) (text []byte, vars map[string]string, err e
 		Agents: "agents", People: []PersonConfig{{ID: "admin", Name: "Administrator", Roles: []string{"admin"}}},
 		Upstreams: map[string]UpstreamConfig{}, Unlisted: "ask_once",
 	}
+	cfg.Listen, cfg.AdminListen = freeAddresses(inUse)
 	if t.Developer {
 		cfg.Flow.FreeLevel1, cfg.Flow.Project = true, t.folder(dir)
 		cfg.Limits.ExecutionBudget = Duration(4 * time.Hour)

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -209,6 +210,12 @@ func newFirstDay(t *testing.T) *firstDay {
 	return d
 }
 
+// ownAddress is the gateway's in what init writes, whatever ports it found free, and ownLines name it in the configuration.
+var (
+	ownAddress = regexp.MustCompile(`127\.0\.0\.1:7[56]\d5\b`)
+	ownLines   = regexp.MustCompile(`(?m)^(admin_)?listen: .*\n`)
+)
+
 // begin is what the person does to have a gateway: two commands.
 func (d *firstDay) begin() {
 	d.t.Helper()
@@ -221,9 +228,9 @@ func (d *firstDay) begin() {
 		if err != nil {
 			d.t.Fatal(err)
 		}
-		text := strings.ReplaceAll(string(b), "127.0.0.1:7575", "127.0.0.1:"+strconv.Itoa(d.port))
+		text := ownAddress.ReplaceAllString(string(b), "127.0.0.1:"+strconv.Itoa(d.port))
 		if name == "sallyport.yaml" {
-			text = fmt.Sprintf("listen: 127.0.0.1:%d\nadmin_listen: 127.0.0.1:%d\n%s", d.port, d.adminPort, text)
+			text = fmt.Sprintf("listen: 127.0.0.1:%d\nadmin_listen: 127.0.0.1:%d\n%s", d.port, d.adminPort, ownLines.ReplaceAllString(text, ""))
 		}
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			d.t.Fatal(err)
