@@ -477,6 +477,9 @@ func (c *cli) point(dir string, files []*clients.File, t *takeover) error {
 			return err
 		}
 		fmt.Fprintf(c.err, "It was kept in %s; sallyport init --from %s --undo puts it back.\n", printable(kept), printable(clients.Quote(f.Path)))
+		if left := notTaken(f); len(left) > 0 {
+			fmt.Fprintf(c.err, "Not taken over, and no longer in that file: %s. Once that is mended, put it back, and take it over again.\n", sentence.Names(left))
+		}
 		if f.Kind == "claude-desktop" {
 			fmt.Fprintln(c.err, printable(note+setup.Credential(f.Kind)))
 		}
@@ -485,6 +488,16 @@ func (c *cli) point(dir string, files []*clients.File, t *takeover) error {
 		return &found{what: "not every file was rewritten: its client reaches its servers without the gateway"}
 	}
 	return nil
+}
+
+// notTaken are the entries of a file that can't be taken over as they are.
+func notTaken(f *clients.File) (names []string) {
+	for _, s := range f.Skipped {
+		if !strings.HasPrefix(s.Why, clients.OwnEntry) {
+			names = append(names, s.Name)
+		}
+	}
+	return names
 }
 
 func (c *cli) showChange(before, after string) {

@@ -212,7 +212,13 @@ func sinceLoaded(c *client.Configuration) string {
 		if more := len(c.Changed) - most; more > 0 {
 			names += fmt.Sprintf(" and %d more", more)
 		}
-		return text + "; the files were changed (" + names + "): sallyport reload puts that in force"
+		way := "sallyport reload"
+		if slices.ContainsFunc(c.Changed, func(field string) bool {
+			return strings.HasPrefix(field, "upstreams.") && !strings.Contains(field, ".labels")
+		}) {
+			way = "a server takes a restart, all else takes sallyport reload"
+		}
+		return text + "; the files were changed (" + names + "): " + way
 	}
 	return text
 }

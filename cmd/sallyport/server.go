@@ -13,6 +13,7 @@ import (
 	"sallyport.example/client"
 	"sallyport.example/internal/clients"
 	"sallyport.example/internal/identity"
+	"sallyport.example/internal/store"
 )
 
 // defaultData is the directory, in the working directory, where serve keeps its state and the other commands look for a gateway.
@@ -42,6 +43,9 @@ func (c *cli) address(s side) (string, error) {
 		data := c.data
 		if whole, err := filepath.Abs(data); err == nil {
 			data = whole
+		}
+		if store.InUse(c.data) != nil {
+			return "", unreachable("a gateway is starting with the data directory %s: try again in a moment", data)
 		}
 		return "", unreachable("no gateway was ever started with the data directory %s: sallyport serve starts one. Is one running elsewhere? Go to its folder, or name its directory with --data (or its address with %s)", data, envURL)
 	}

@@ -77,6 +77,9 @@ type File struct {
 	secrets []string // values that can be credentials, also of entries that are not taken over
 }
 
+// OwnEntry is how the reason begins for which an entry that looks like the gateway's own is not taken over.
+const OwnEntry = "it has what a gateway's own entry has"
+
 // Skipped is an entry that is not taken over.
 type Skipped struct{ Name, Why string }
 

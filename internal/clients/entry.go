@@ -87,7 +87,7 @@ func readEntry(name string, value json.RawMessage, x *expander) (s Server, err e
 	case r.Disabled || r.Enabled != nil && !*r.Enabled:
 		return s, errors.New("it is disabled there")
 	case r.ours():
-		return s, fmt.Errorf("it has what a gateway's own entry has, and leads to %s", r.leads())
+		return s, fmt.Errorf("%s, and leads to %s", OwnEntry, r.leads())
 	case r.Type == "sse":
 		return s, errors.New("it speaks the transport sse, which MCP has given up: ask its makers for the address of their streamable HTTP server")
 	case !slices.Contains([]string{"", "stdio", "http", "streamable-http", "streamableHttp"}, r.Type):

@@ -165,6 +165,9 @@ func New(ctx context.Context, cfg *Config, o Options) (d *Daemon, err error) {
 	if err := d.trial.Clean(ctx, byStart); err != nil {
 		d.o.Log.Error("what a trial has left is not cleaned up; it is of no use to anybody", "error", err)
 	}
+	if len(cfg.Upstreams) > 0 { // it takes up to ten seconds, in which nothing else is said
+		o.Log.Info("starting the servers; their packages are fetched where they are not here yet", "servers", len(cfg.Upstreams))
+	}
 	if err := d.up.Start(ctx); err != nil {
 		return d, err
 	}
