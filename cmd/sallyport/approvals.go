@@ -177,9 +177,9 @@ func approving(a *client.Approval) string {
 }
 
 // confirmed asks the person at the terminal.
-func (c *cli) confirmed(ask string) error {
+func (c *cli) confirmed(ctx context.Context, ask string) error {
 	fmt.Fprintf(c.err, "%s [y/N] ", printable(ask))
-	line, err := bufio.NewReader(io.LimitReader(c.in, 100)).ReadString('\n')
+	line, err := answer(ctx, bufio.NewReader(io.LimitReader(c.in, 100)))
 	if word := strings.ToLower(strings.TrimSpace(line)); word == "y" || word == "yes" {
 		return nil
 	}
@@ -187,6 +187,25 @@ func (c *cli) confirmed(ask string) error {
 		fmt.Fprintln(c.err)
 	}
 	return &found{what: "not approved: nothing was sent"}
+}
+
+// answer reads a line. A signal ends the wait for it.
+func answer(ctx context.Context, in *bufio.Reader) (line string, err error) {
+	type read struct {
+		line string
+		err  error
+	}
+	done := make(chan read, 1)
+	go func() { // ends with the program: reading can't be broken off
+		line, err := in.ReadString('\n')
+		done <- read{line, err}
+	}()
+	select {
+	case r := <-done:
+		return r.line, r.err
+	case <-ctx.Done():
+		return "", ctx.Err()
+	}
 }
 
 // unasked refuses the command if no person can answer its prompt.
@@ -218,7 +237,7 @@ it is judged again. Scripts give --yes and --digest.`,
 		if !yes {
 			a, err := c.reviewed(ctx, cl, id, digest, true)
 			if err == nil {
-				err = c.confirmed(approving(a))
+				err = c.confirmed(ctx, approving(a))
 			}
 			if err != nil {
 				return nil, err
@@ -392,7 +411,7 @@ are not similar, none is. It exits with 1 if one was not taken. Scripts that app
 				refs[i] = client.ApprovalRef{ApprovalID: a.ApprovalID, Digest: a.Digest}
 			}
 			if decision == "approve" {
-				if err := c.confirmed(fmt.Sprintf("Approve all %d?", len(refs))); err != nil {
+				if err := c.confirmed(ctx, fmt.Sprintf("Approve all %d?", len(refs))); err != nil {
 					return err
 				}
 			}

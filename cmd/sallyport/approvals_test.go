@@ -2,6 +2,8 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,7 +18,7 @@ func TestConfirmed(t *testing.T) {
 	for in, yes := range map[string]bool{"y\n": true, "YES\n": true, " y ": true, "": false, "\n": false, "no\n": false, "yy\n": false, "n\ny\n": false, strings.Repeat(" ", 200) + "y\n": false} {
 		var prompt bytes.Buffer
 		c := &cli{in: strings.NewReader(in), err: &prompt}
-		if err := c.confirmed("Approve a\x1bb?"); (err == nil) != yes || strings.Contains(prompt.String(), "\x1b") {
+		if err := c.confirmed(t.Context(), "Approve a\x1bb?"); (err == nil) != yes || strings.Contains(prompt.String(), "\x1b") {
 			t.Errorf("%q: %v, %q", in, err, prompt.String())
 		}
 	}
@@ -61,4 +63,51 @@ func TestArgumentsOf(t *testing.T) {
 			t.Errorf("%.60q: %s %v", in, got, err)
 		}
 	}
+}
+
+// A signal ends the wait for an answer, which counts as no, whatever was answered before.
+func TestSignalAtAQuestion(t *testing.T) {
+	for _, c := range []struct{ first, line, want string }{
+		{"", "", "stopped, and nothing was written"},
+		{"y\n", "", "stopped, and nothing was written"},
+	} {
+		dir := t.TempDir()
+		t.Setenv("HOME", dir)
+		t.Chdir(dir)
+		if err := os.WriteFile(".mcp.json", []byte(`{"mcpServers": {"a": {"command": "one"}, "b": {"command": "two"}}}`), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		in, hand, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer in.Close()
+		defer hand.Close()
+		ctx, stop := context.WithCancel(t.Context())
+		asked := &atPrompt{n: 1 + strings.Count(c.first, "\n"), then: stop}
+		if _, err := hand.WriteString(c.first); err != nil {
+			t.Fatal(err)
+		}
+		if code := run(ctx, []string{"init", "--from", ".mcp.json", "--apply"}, in, io.Discard, asked); code != exitRefused || !strings.Contains(asked.String(), c.want) {
+			t.Errorf("after %q: %d, %q", c.first, code, asked.String())
+		}
+		if _, err := os.Stat("sallyport.yaml"); err == nil {
+			t.Errorf("after %q a configuration was written", c.first)
+		}
+	}
+}
+
+// atPrompt does something when the n-th question is asked.
+type atPrompt struct {
+	bytes.Buffer
+	n    int
+	then func()
+}
+
+func (a *atPrompt) Write(p []byte) (int, error) {
+	n, err := a.Buffer.Write(p)
+	if strings.Count(a.String(), "[y/N]") >= a.n {
+		a.then()
+	}
+	return n, err
 }

@@ -53,8 +53,9 @@ agent dev gets the tools. --apply then puts the gateway in the place of the serv
 there is kept in your own configuration folder, and --undo puts it back.`,
 		example: "sallyport init\nsallyport init ./gateway\nsallyport init --from .mcp.json --for developer --apply\nsallyport init --from .mcp.json --undo",
 		args:    cobra.MaximumNArgs(1), local: true,
-	}, func(_ context.Context, args []string) error {
+	}, func(ctx context.Context, args []string) error {
 		dir := "."
+		t.ctx = ctx
 		if len(args) > 0 {
 			dir = args[0]
 		}
@@ -101,6 +102,7 @@ type takeover struct {
 	from, developer  string
 	yes, apply, undo bool
 
+	ctx     context.Context // ends with a signal
 	answers *bufio.Reader
 	no      string         // why the last answer was no
 	there   *daemon.Config // nil: no configuration is there yet
@@ -217,6 +219,9 @@ func (c *cli) writeFrom(dir string, files []*clients.File, t *takeover) error {
 		for _, s := range f.Skipped {
 			fmt.Fprintf(c.out, "  %s\n    not taken over: %s\n", printable(s.Name), printable(s.Why))
 		}
+	}
+	if t.ctx.Err() != nil {
+		return &found{what: "stopped, and nothing was written"}
 	}
 	if len(taken.Servers) == 0 {
 		return &found{what: "no server was taken over, and nothing was written"}
@@ -390,15 +395,17 @@ func whole(s string) string { return display.Terminal(s, 16*len(s)+16) }
 
 // agrees asks the person, unless --yes.
 func (t *takeover) agrees(c *cli, question string) bool {
-	if t.yes {
-		return true
+	if t.yes || t.ctx.Err() != nil {
+		return t.yes && t.ctx.Err() == nil
 	}
 	fmt.Fprintf(c.err, "%s [y/N] ", printable(question))
-	line, err := t.answers.ReadString('\n')
+	line, err := answer(t.ctx, t.answers)
 	t.no = "you said no"
 	if err != nil {
 		fmt.Fprintln(c.err)
-		if line == "" {
+		if t.ctx.Err() != nil {
+			t.no = "you stopped"
+		} else if line == "" {
 			t.no = "nobody answered (--yes takes over all that is shown)"
 		}
 	}

@@ -53,6 +53,9 @@ sallyport serve --config /etc/sallyport/sallyport.yaml --data /var/lib/sallyport
 			Labels: func(config string, record func(ctx context.Context, e audit.Entry) error) console.LabelDesk {
 				return propose.NewDesk(config, c.data, record)
 			}})
+		if err != nil && ctx.Err() != nil {
+			return nil // a signal is the ordinary end, also of a start
+		}
 		if err != nil {
 			return unusable(err)
 		}

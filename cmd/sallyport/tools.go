@@ -140,7 +140,7 @@ func (c *cli) acceptAll(ctx context.Context, cl *client.Client, server string, y
 			return err
 		}
 		if !yes {
-			if err := c.confirmed(fmt.Sprintf("Accept these %d definitions, which agents will read as they are?", len(tools))); err != nil {
+			if err := c.confirmed(ctx, fmt.Sprintf("Accept these %d definitions, which agents will read as they are?", len(tools))); err != nil {
 				return err
 			}
 		}

@@ -10,6 +10,7 @@ import (
 	"os/signal"
 	"runtime"
 	"syscall"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -108,10 +109,13 @@ func launch() (status, error) {
 	}
 	go func() { // when the gateway is gone, or has given this up, the group ends, or in the tier Full, where a program may leave it, the whole namespace
 		in.Read(make([]byte, 1))
-		if spec.Tier == Full {
-			unix.Kill(-1, unix.SIGKILL)
+		for { // in a namespace of its own the launcher outlives this, and may be about to start the program
+			if spec.Tier == Full {
+				unix.Kill(-1, unix.SIGKILL)
+			}
+			unix.Kill(0, unix.SIGKILL)
+			time.Sleep(20 * time.Millisecond)
 		}
-		unix.Kill(0, unix.SIGKILL)
 	}()
 	if err := spec.surroundings(); err != nil {
 		return status{}, err
