@@ -591,3 +591,38 @@ func BenchmarkServerStart(b *testing.B) {
 		p.Close()
 	}
 }
+
+// A server that is given up before its program runs ends all the same: in a namespace of its own its launcher can't be killed from inside, and would
+// start the program after it had ended what was there.
+func TestServerThatIsGivenUpAtOnce(t *testing.T) {
+	eachServerTier(t, func(t *testing.T, tier Tier) {
+		w := newServerWorld(t)
+		s := w.server
+		s.Path, s.Argv = "/bin/sleep", []string{"sleep", "600"}
+		p, err := s.command(tier)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		p.their.spec.Close()
+		p.their.status.Close()
+		if _, err := p.ours.spec.Write(p.spec); err != nil {
+			t.Fatal(err)
+		}
+		p.Close()
+		ended := make(chan struct{})
+		go func() {
+			p.Wait()
+			close(ended)
+		}()
+		select {
+		case <-ended:
+		case <-time.After(time.Minute):
+			p.Cmd.Process.Kill()
+			<-ended
+			t.Error("it runs on")
+		}
+	})
+}
