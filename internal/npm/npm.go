@@ -223,9 +223,23 @@ func (p Package) install(ctx context.Context, box sandbox.Server, home, work str
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		return fmt.Errorf("npm says: %s", display.Line(output.String(), 1<<10))
+		return errors.New(p.said(output.String()))
 	}
 	return nil
+}
+
+// said is what npm's own error comes to, in words for people.
+func (p Package) said(output string) string {
+	for code, means := range map[string]string{
+		"E404": "the registry has no package of this name, or does not show it to you. Is it spelled right?", "ETARGET": "the registry has no such version of it.",
+		"ENOTFOUND": "the registry can't be reached: its name is not known here.", "ECONNREFUSED": "the registry can't be reached.", "ETIMEDOUT": "the registry does not answer.",
+		"EAI_AGAIN": "the registry can't be reached: its name is not known here.", "E401": "the registry wants a sign-in (npm login).", "E403": "the registry refuses it.",
+	} {
+		if strings.Contains(output, "code "+code+"\n") {
+			return means
+		}
+	}
+	return "npm says: " + display.Line(strings.ReplaceAll(output, "\n", " "), 1<<10)
 }
 
 // pin reads what was installed. All of it comes from the registry.
