@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -15,6 +17,7 @@ import (
 	"sallyport.example/client"
 	"sallyport.example/internal/console"
 	"sallyport.example/internal/display"
+	"sallyport.example/internal/killsocket"
 	"sallyport.example/internal/sentence"
 )
 
@@ -323,7 +326,8 @@ func (c *cli) kill() *cobra.Command {
 	return c.switching((*client.Client).Kill, true, about{
 		use: "kill [AGENT]", short: "Stop an agent, or all of them, at once",
 		long: `Calls that run are cancelled and their results discarded; new ones are refused. It acts before it is written down, and survives restarts. Without
-AGENT it stops everything. An AGENT that nobody declared needs --yes.`,
+AGENT it stops everything. An AGENT that nobody declared needs --yes. Where the gateway does not answer over HTTP within two seconds, or there is no token,
+kill without AGENT goes through kill.sock in the data directory (--data), which takes no token: who can write there may stop everything.`,
 		example: "sallyport kill --reason \"strange mails are going out\"\nsallyport kill research-assistant --reason \"asks for passwords\"",
 	})
 }
@@ -336,43 +340,110 @@ func (c *cli) unkill() *cobra.Command {
 	})
 }
 
+// switchAct changes the switch of an agent, or with "" that of all.
+type switchAct func(cl *client.Client, ctx context.Context, agent, reason string) (*client.KillStatus, error)
+
 // switching makes a command that changes a kill switch. stops: it stops an agent, which has to be declared.
-func (c *cli) switching(act func(cl *client.Client, ctx context.Context, agent, reason string) (*client.KillStatus, error), stops bool, a about) *cobra.Command {
+func (c *cli) switching(act switchAct, stops bool, a about) *cobra.Command {
 	var reason string
 	var yes bool
-	a.args = cobra.MaximumNArgs(1)
-	cmd := printing(c, a, func(ctx context.Context, cl *client.Client, args []string) (*client.KillStatus, error) {
+	a.args, a.prints = cobra.MaximumNArgs(1), true
+	cmd := c.command(a, func(ctx context.Context, args []string) error {
 		agent := ""
 		if len(args) > 0 {
 			if agent = args[0]; agent == "" {
-				return nil, usagef("the agent's id is empty; leave it out for all agents") // "$AGENT" unset must not mean everything
+				return usagef("the agent's id is empty; leave it out for all agents") // "$AGENT" unset must not mean everything
 			}
 		}
-		if agent != "" && stops {
-			if err := c.declared(ctx, cl, agent, yes); err != nil {
-				return nil, err
-			}
+		k, err := c.switchOverHTTP(ctx, agent, reason, act, stops, yes)
+		var silent *unheard
+		if stops && errors.As(err, &silent) {
+			k, err = c.killOverSocket(ctx, agent, reason, silent)
 		}
-		k, err := act(cl, ctx, agent, reason)
-		// It acts already; give the store a moment to have it too, so that what is printed is not alarming for nothing.
-		for range 10 {
-			if err != nil || agent == "" && k.Global.Durable || agent != "" && k.Agents[agent].Durable {
-				break
-			}
-			pause(ctx, 50*time.Millisecond)
-			now, failed := cl.KillStatus(ctx)
-			if failed != nil {
-				break // the switching itself was answered
-			}
-			k = now
+		if err != nil {
+			return c.withNear(ctx, a.use, args, err)
 		}
-		return k, err
-	}, switches)
+		return c.print(k, func(t *table) { switches(t, k) })
+	})
+	c.completeIDs(cmd)
 	reasonFlag(cmd, &reason)
 	if stops {
 		yesFlag(cmd, &yes)
 	}
 	return cmd
+}
+
+// killWithin is how long kill waits for the gateway's answer over HTTP.
+const killWithin = 2 * time.Second
+
+// unheard is why the gateway could not be told over HTTP.
+type unheard struct{ error }
+
+func (e *unheard) Unwrap() error { return e.error }
+
+func (c *cli) switchOverHTTP(ctx context.Context, agent, reason string, act switchAct, stops, yes bool) (*client.KillStatus, error) {
+	cl, err := c.reach(adminSide)
+	if err != nil {
+		return nil, &unheard{err}
+	}
+	bounded := ctx
+	if stops {
+		if agent != "" {
+			if err := c.declared(ctx, cl, agent, yes); err != nil {
+				return nil, err
+			}
+		}
+		var cancel context.CancelFunc
+		bounded, cancel = context.WithTimeout(ctx, killWithin)
+		defer cancel()
+	}
+	k, err := act(cl, bounded, agent, reason)
+	var silent *client.Unreachable
+	switch {
+	case err != nil && bounded.Err() != nil && ctx.Err() == nil:
+		return nil, &unheard{unreachable("the gateway did not answer within %s", killWithin)}
+	case errors.As(err, &silent):
+		return nil, &unheard{err}
+	}
+	// It acts already; give the store a moment to have it too, so that what is printed is not alarming for nothing.
+	for range 10 {
+		if err != nil || agent == "" && k.Global.Durable || agent != "" && k.Agents[agent].Durable {
+			break
+		}
+		pause(ctx, 50*time.Millisecond)
+		now, failed := cl.KillStatus(bounded)
+		if failed != nil {
+			break // the switching itself was answered
+		}
+		k = now
+	}
+	return k, err
+}
+
+// killOverSocket pulls the switch of all agents through the socket in the data directory. An address in the environment may be that of another gateway
+// than the one whose directory this is, and one agent's switch is not to be had that way: nothing else is stopped then.
+func (c *cli) killOverSocket(ctx context.Context, agent, reason string, why *unheard) (*client.KillStatus, error) {
+	path := filepath.Join(c.data, killsocket.Name)
+	switch {
+	case agent != "":
+		return nil, fmt.Errorf("%w. Only the switch of all agents has another way: sallyport kill --reason TEXT", why.error)
+	case os.Getenv(envURL) != "":
+		return nil, fmt.Errorf("%w. Where the gateway runs, kill goes through its data directory if %s is not set: env -u %s sallyport kill --data DIR --reason TEXT", why.error, envURL, envURL)
+	}
+	ctx, cancel := context.WithTimeout(ctx, killWithin)
+	defer cancel()
+	now, err := killsocket.Pull(ctx, c.data, reason)
+	switch {
+	case errors.Is(err, killsocket.ErrNoAnswer):
+		return nil, unreachable("over HTTP: %v. Through %s: %v. It may be pulled: look with sallyport status. SIGUSR1 to the gateway's process pulls it, too", why.error, path, err)
+	case err != nil:
+		return nil, fmt.Errorf("%w (%s is no way either: %v)", why.error, path, err)
+	}
+	fmt.Fprintf(c.err, "sallyport: the gateway was not told over HTTP (%s); its switch was pulled through %s\n", printable(why.Error()), printable(path))
+	return &client.KillStatus{
+		Global: client.Switch{Active: now.Active, Since: now.Since, By: now.By, Reason: now.Reason, Durable: now.Durable},
+		Agents: map[string]client.Switch{}, Epoch: now.Epoch, Replicas: []client.Replica{},
+	}, nil
 }
 
 // declared refuses an id that no declared agent has, with those that are near, unless the person said yes to it: the agent that was meant would

@@ -5,10 +5,12 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"os/signal"
 	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -26,8 +28,8 @@ func (c *cli) serve() *cobra.Command {
 		use: "serve", short: "Run the gateway",
 		long: `Without --config it takes sallyport.yaml in the working directory if that is there, else built-in defaults. The first start makes the
 data directory, the key of the audit log and the first tokens. SIGTERM or Ctrl-C lets running calls finish and stops; a second one
-stops at once. SIGHUP reloads the configuration, as sallyport reload does; where the terminal that it runs in is gone, SIGHUP stops it. The log goes to
-standard error.`,
+stops at once. SIGHUP reloads the configuration, as sallyport reload does; where the terminal that it runs in is gone, SIGHUP stops it. SIGUSR1 pulls
+the kill switch for all agents. The log goes to standard error.`,
 		example: `sallyport serve
 sallyport serve --config /etc/sallyport/sallyport.yaml --data /var/lib/sallyport --log-level warn`,
 	}, func(ctx context.Context, _ []string) error {
@@ -37,6 +39,9 @@ sallyport serve --config /etc/sallyport/sallyport.yaml --data /var/lib/sallyport
 		}
 		hangups := catchHangups()
 		defer hangups.end()
+		kills := make(chan os.Signal, 1) // from here on the signal ends the process no more; one that comes during the start is not lost
+		signal.Notify(kills, syscall.SIGUSR1)
+		defer signal.Stop(kills)
 		cfg, err := daemon.LoadConfig(config)
 		if err != nil {
 			return unusable(err)
@@ -63,6 +68,7 @@ sallyport serve --config /etc/sallyport/sallyport.yaml --data /var/lib/sallyport
 		ctx, stop := context.WithCancel(ctx)
 		var following sync.WaitGroup
 		following.Go(func() { hangups.follow(ctx, stop, d.ReloadBySignal) })
+		following.Go(func() { followKills(ctx, kills, d.KillBySignal) })
 		defer func() {
 			stop()
 			following.Wait()
@@ -74,6 +80,18 @@ sallyport serve --config /etc/sallyport/sallyport.yaml --data /var/lib/sallyport
 	must(cmd.MarkFlagFilename("config", "yaml", "yml"))
 	must(cmd.RegisterFlagCompletionFunc("log-level", cobra.FixedCompletions(levels, cobra.ShellCompDirectiveNoFileComp)))
 	return cmd
+}
+
+// followKills pulls the kill switch at each signal until ctx ends.
+func followKills(ctx context.Context, came <-chan os.Signal, pull func()) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-came:
+			pull()
+		}
+	}
 }
 
 // tuneRuntime trades memory for time. The gateway allocates much for each call and holds little, so that with

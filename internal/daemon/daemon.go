@@ -87,6 +87,7 @@ type Daemon struct {
 	warming  sync.WaitGroup // what is got ready while nobody waits for it
 
 	agents, people door
+	killWay
 
 	reloading
 	closing closing
@@ -156,6 +157,7 @@ func New(ctx context.Context, cfg *Config, o Options) (d *Daemon, err error) {
 	if err := d.recordStart(ctx, agents, policies); err != nil {
 		return d, err
 	}
+	d.openKillSocket()
 	if err := d.buildFaces(); err != nil {
 		return d, err
 	}
@@ -655,6 +657,7 @@ func (d *Daemon) Close() error {
 		if d.teller != nil {
 			d.teller.close()
 		}
+		errs = append(errs, d.closeKillSocket())
 		d.warming.Wait()
 		if d.up != nil {
 			errs = append(errs, d.up.Close())

@@ -142,6 +142,12 @@ func attack(what string, args []string) error {
 			return err
 		}
 		return unix.Sendto(pair[0], []byte("hello"), 0, &unix.SockaddrUnix{Name: args[0]})
+	case "datagram":
+		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM, 0)
+		if err != nil {
+			return err
+		}
+		return unix.Sendto(fd, []byte("hello"), 0, &unix.SockaddrUnix{Name: args[0]})
 	case "kill":
 		return unix.Kill(number(0), 0)
 	case "prlimit":

@@ -46,7 +46,9 @@ func (s Server) Prove(ctx context.Context, f Forbidden) (tried int, reached []st
 	if a.Namespace, err = os.Readlink("/proc/self/ns/pid"); err != nil {
 		return 0, nil, err
 	}
-	a.Files = proofOf(s.Secrets, append(slices.Clone(s.Code), s.Folder))
+	var sockets []string
+	a.Files, sockets = proofOf(s.Secrets, append(slices.Clone(s.Code), s.Folder))
+	a.Sockets = append(a.Sockets, sockets...)
 	for _, file := range f.Files {
 		if !inside(file, slices.Concat(s.Code, s.Read, s.Write, []string{s.Folder})) {
 			a.Files = append(a.Files, file)
@@ -55,26 +57,28 @@ func (s Server) Prove(ctx context.Context, f Forbidden) (tried int, reached []st
 	return s.attempt(ctx, a)
 }
 
-// proofOf lists the secrets and files below them, but for those below own, from the top down: keys and tokens lie at the top, and deep down is what
+// proofOf lists the secrets and the files and sockets below them, but for those below own, from the top down: keys and tokens lie at the top, and deep down is what
 // servers and packages made, who would like to have the rest crowded out.
-func proofOf(secrets, own []string) (files []string) {
+func proofOf(secrets, own []string) (files, sockets []string) {
 	for level := secrets; len(level) > 0; {
 		var next []string
 		for _, path := range level {
 			st, err := os.Lstat(path)
 			switch {
-			case len(files) == proofFiles:
-				return files
+			case len(files)+len(sockets) == proofFiles:
+				return files, sockets
 			case err != nil || inside(path, own):
 			case st.Mode().IsRegular() && !slices.Contains(files, path):
 				files = append(files, path)
+			case st.Mode().Type() == os.ModeSocket:
+				sockets = append(sockets, path)
 			case st.IsDir() && len(next) < 10*proofFiles:
 				next = append(next, some(path)...)
 			}
 		}
 		level = next
 	}
-	return files
+	return files, sockets
 }
 
 // some are names in a directory, which may have any number of them.
@@ -181,6 +185,9 @@ func prove() {
 	}
 	for _, s := range a.Sockets {
 		c, err := net.DialTimeout("unix", s, time.Second)
+		if err != nil {
+			c, err = net.DialTimeout("unixgram", s, time.Second) // a socket of datagrams, to which nothing is sent
+		}
 		if err == nil {
 			c.Close()
 		}

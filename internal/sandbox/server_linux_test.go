@@ -115,6 +115,11 @@ func TestServerReach(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer hidden.Close()
+		killSwitch, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: w.data + "/kill.sock", Net: "unixgram"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer killSwitch.Close()
 		neighbour := exec.Command("/usr/bin/sleep", "600")
 		neighbour.Env = []string{"TOKEN=of-another-server"}
 		if err := neighbour.Start(); err != nil {
@@ -160,6 +165,10 @@ func TestServerReach(t *testing.T) {
 			{"a socket in a home", false, []string{"unix", w.home + "/agent.sock"}},
 			{"an abstract socket", false, []string{"unix", abstract}},
 			{"a socket by a pair", false, []string{"socketpair", w.home + "/agent.sock"}},
+			{"the kill switch's socket", false, []string{"datagram", w.data + "/kill.sock"}},
+			{"the kill switch's socket, by way of its folder", false, []string{"datagram", w.folder + "/../../kill.sock"}},
+			{"the kill switch's socket by a pair", false, []string{"socketpair", w.data + "/kill.sock"}},
+			{"the kill switch's socket, moved away", false, []string{"rename", w.data + "/kill.sock", w.folder + "/moved.sock"}},
 			{"a user namespace", false, []string{"clone", strconv.Itoa(unix.CLONE_NEWUSER)}},
 			{"a mount namespace", false, []string{"clone", strconv.Itoa(unix.CLONE_NEWNS | unix.CLONE_NEWUSER)}},
 			{"mount", false, []string{"syscall", strconv.Itoa(unix.SYS_MOUNT)}},
@@ -497,6 +506,14 @@ func TestServerProof(t *testing.T) {
 		cannot(t, strings.Join(missing, " "))
 	}
 	w := newServerWorld(t)
+	killSwitch, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: w.data + "/kill.sock", Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer killSwitch.Close()
+	if _, sockets := proofOf(w.server.Secrets, []string{w.folder}); !slices.Contains(sockets, w.data+"/kill.sock") {
+		t.Errorf("the sockets that are tried are %v", sockets)
+	}
 	s := w.server
 	tried, reached, err := s.Prove(t.Context(), Forbidden{Processes: []int{os.Getpid()}})
 	if err != nil || tried < 10 || len(reached) > 0 {
@@ -505,6 +522,19 @@ func TestServerProof(t *testing.T) {
 	open := w.project + "/docs/a.txt"
 	if _, reached, err := s.attempt(t.Context(), attempt{Files: []string{open}}); err != nil || !slices.Equal(reached, []string{"read " + open, "write " + open}) {
 		t.Errorf("of a file that is open to it, it reached %v, %v", reached, err)
+	}
+	within := w.folder + "/datagrams.sock"
+	listens, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: within, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listens.Close()
+	if tier, _ := Servers(); tier == Full { // where it has sockets at all
+		s := w.server
+		s.Network = NoNetwork
+		if _, reached, err := s.attempt(t.Context(), attempt{Sockets: []string{within}}); err != nil || !slices.Equal(reached, []string{"connect to " + within}) {
+			t.Errorf("of a socket in its folder, it reached %v, %v", reached, err)
+		}
 	}
 }
 
@@ -524,7 +554,7 @@ func TestProofBeginsAtTheTop(t *testing.T) {
 	if err := os.Symlink(w.home, w.other+"/home"); err != nil {
 		t.Fatal(err)
 	}
-	files := proofOf(w.server.Secrets, []string{w.folder})
+	files, _ := proofOf(w.server.Secrets, []string{w.folder})
 	for _, f := range []string{w.data + "/signing.key", w.project + "/sallyport.yaml", w.other + "/notes"} {
 		if !slices.Contains(files, f) {
 			t.Errorf("%s is not among %d files", f, len(files))
