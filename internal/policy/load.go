@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/cedar-policy/cedar-go"
+	public "github.com/cedar-policy/cedar-go/ast"
 	"github.com/cedar-policy/cedar-go/x/exp/ast"
 	"github.com/cedar-policy/cedar-go/x/exp/schema"
 	"github.com/cedar-policy/cedar-go/x/exp/schema/validate"
@@ -152,7 +153,8 @@ func (s *Set) add(validator *validate.Validator, file string, data []byte) (err 
 	}
 	for _, p := range list {
 		at := fmt.Sprintf("%s:%d:%d", file, p.Position().Line, p.Position().Column)
-		one := policy{at: at, cedar: p, id: fmt.Sprintf("%s:%d", filepath.Base(file), p.Position().Line)}
+		parsed := (*ast.Policy)(p.AST())
+		one := policy{at: at, id: fmt.Sprintf("%s:%d", filepath.Base(file), p.Position().Line)}
 		annotations := p.Annotations()
 		if id, ok := annotations["id"]; ok {
 			one.id = string(id)
@@ -166,7 +168,7 @@ func (s *Set) add(validator *validate.Validator, file string, data []byte) (err 
 		if other := s.taken(one.id); other != nil {
 			return invalid("%s: the id %q is taken by the policy at %s", at, one.id, other.at)
 		}
-		reads, err := check(validator, (*ast.Policy)(p.AST()))
+		reads, err := check(validator, parsed)
 		if err != nil {
 			return invalid("%s: policy %q: %s", at, one.id, display.Line(strings.ReplaceAll(err.Error(), "\n", "; "), shownMost))
 		}
@@ -175,12 +177,29 @@ func (s *Set) add(validator *validate.Validator, file string, data []byte) (err 
 				s.reads = append(s.reads, name)
 			}
 		}
+		if one.scope, one.conditions, err = apart(parsed); err != nil {
+			return invalid("%s: policy %q: %v", at, one.id, err)
+		}
 		s.permits = s.permits || p.Effect() == cedar.Permit
 		if s.policies = append(s.policies, one); len(s.policies) > maxPolicies {
 			return invalid("%s: more than %d policies", at, maxPolicies)
 		}
 	}
 	return nil
+}
+
+// apart takes a policy apart into its scope and the same policy for every scope.
+func apart(p *ast.Policy) (scope, *cedar.Policy, error) {
+	for _, part := range []ast.IsScopeNode{p.Principal, p.Action, p.Resource} {
+		switch part.(type) {
+		case ast.ScopeTypeAll, ast.ScopeTypeEq, ast.ScopeTypeIn, ast.ScopeTypeInSet, ast.ScopeTypeIs, ast.ScopeTypeIsIn:
+		default:
+			return scope{}, nil, fmt.Errorf("its scope can't be read (%T)", part)
+		}
+	}
+	everything := *p
+	everything.Principal, everything.Action, everything.Resource = ast.ScopeTypeAll{}, ast.ScopeTypeAll{}, ast.ScopeTypeAll{}
+	return scope{p.Principal, p.Action, p.Resource}, cedar.NewPolicyFromAST((*public.Policy)(&everything)), nil
 }
 
 // taken finds the policy that has the id.

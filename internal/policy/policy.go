@@ -36,6 +36,7 @@ import (
 	"slices"
 
 	"github.com/cedar-policy/cedar-go"
+	"github.com/cedar-policy/cedar-go/x/exp/ast"
 
 	canonical "sallyport.example/internal/call"
 	"sallyport.example/internal/display"
@@ -74,14 +75,59 @@ type policy struct {
 	id     string
 	at     string // file:line:column
 	reason string // of its annotation @reason, shown to whoever is refused
-	cedar  *cedar.Policy
+	scope  scope
+	// conditions is the policy with a scope that covers everything: it is asked only about calls that its own scope covers.
+	conditions *cedar.Policy
 }
 
-// All makes Set what cedar.Authorize iterates over, always in one order.
-func (s *Set) All() iter.Seq2[cedar.PolicyID, *cedar.Policy] {
+// scope is whom and what a policy is about. It can't fail on a call, and Cedar looks at it before the conditions, so that it may be looked at apart from
+// them, for a fraction of the time.
+type scope struct {
+	principal ast.IsPrincipalScopeNode
+	action    ast.IsActionScopeNode
+	resource  ast.IsResourceScopeNode
+}
+
+// subjects are the entities of one call.
+type subjects struct{ agent, action, operation, server cedar.EntityUID }
+
+func (p *policy) covers(of *subjects) bool {
+	return covers(p.scope.principal, &of.agent, &nothing) && covers(p.scope.action, &of.action, &nothing) && covers(p.scope.resource, &of.operation, &of.server)
+}
+
+// nothing is what an entity is in that is in no other.
+var nothing cedar.EntityUID
+
+// covers tells whether one part of a scope covers an entity, which is in parent alone.
+func covers(part ast.IsScopeNode, entity, parent *cedar.EntityUID) bool {
+	within := func(e cedar.EntityUID) bool { return e == *entity || e == *parent && parent != &nothing }
+	switch part := part.(type) {
+	case ast.ScopeTypeAll:
+		return true
+	case ast.ScopeTypeEq:
+		return part.Entity == *entity
+	case ast.ScopeTypeIn:
+		return within(part.Entity)
+	case ast.ScopeTypeInSet:
+		return slices.ContainsFunc(part.Entities, within)
+	case ast.ScopeTypeIs:
+		return part.Type == entity.Type
+	case ast.ScopeTypeIsIn:
+		return part.Type == entity.Type && within(part.Entity)
+	}
+	panic("policy: a scope that add refuses")
+}
+
+// covering is what cedar.Authorize iterates over for one call: the policies whose scopes cover it, always in one order.
+type covering struct {
+	*Set
+	of *subjects
+}
+
+func (s covering) All() iter.Seq2[cedar.PolicyID, *cedar.Policy] {
 	return func(yield func(cedar.PolicyID, *cedar.Policy) bool) {
 		for i := range s.policies {
-			if !yield(cedar.PolicyID(s.policies[i].id), s.policies[i].cedar) {
+			if p := &s.policies[i]; p.covers(s.of) && !yield(cedar.PolicyID(p.id), p.conditions) {
 				return
 			}
 		}
@@ -121,12 +167,12 @@ func (s *Set) evaluate(r Request) (d Decision) {
 		}
 		context[cedar.String(name)] = v
 	}
-	operation := cedar.NewEntityUID("Operation", cedar.String(r.Operation))
-	decision, diagnostic := cedar.Authorize(s, entity{operation, cedar.NewEntityUID("Server", cedar.String(r.Server))}, cedar.Request{
-		Principal: cedar.NewEntityUID("Agent", cedar.String(r.Agent)),
-		Action:    cedar.NewEntityUID("Action", call),
-		Resource:  operation,
-		Context:   cedar.NewRecord(context),
+	of := subjects{
+		agent: cedar.NewEntityUID("Agent", cedar.String(r.Agent)), action: cedar.NewEntityUID("Action", call),
+		operation: cedar.NewEntityUID("Operation", cedar.String(r.Operation)), server: cedar.NewEntityUID("Server", cedar.String(r.Server)),
+	}
+	decision, diagnostic := cedar.Authorize(covering{s, &of}, entity{UID: of.operation, Parents: cedar.NewEntityUIDSet(of.server)}, cedar.Request{
+		Principal: of.agent, Action: of.action, Resource: of.operation, Context: cedar.NewRecord(context),
 	})
 	// Without permit policies Cedar's default deny says nothing; a deny that names a reason is a forbid.
 	forbidden := decision == cedar.Deny && len(diagnostic.Reasons) > 0
@@ -200,13 +246,13 @@ func (s *Set) why(ids []string) string {
 }
 
 // entity is the one entity with parents that a call has: its operation, in its server.
-type entity struct{ operation, server cedar.EntityUID }
+type entity cedar.Entity
 
 func (e entity) Get(uid cedar.EntityUID) (cedar.Entity, bool) {
-	if uid != e.operation {
+	if uid != e.UID {
 		return cedar.Entity{}, false
 	}
-	return cedar.Entity{UID: e.operation, Parents: cedar.NewEntityUIDSet(e.server)}, true
+	return cedar.Entity(e), true
 }
 
 func stringSet(words []string) cedar.Set {

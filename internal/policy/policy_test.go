@@ -4,12 +4,15 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/cedar-policy/cedar-go"
+	"github.com/cedar-policy/cedar-go/x/exp/ast"
 	"pgregory.net/rapid"
 
 	canonical "sallyport.example/internal/call"
@@ -305,5 +308,75 @@ func BenchmarkDecide(b *testing.B) {
 				}
 			})
 		}
+	}
+}
+
+// What a set decides is what Cedar decides on the same policies as a whole, for every kind of scope and whatever fails in a condition.
+func TestScopesDecideAsCedarDoes(t *testing.T) {
+	validator, err := newValidator()
+	if err != nil {
+		t.Fatal(err)
+	}
+	decided := map[bool]int{}
+	agents, operations, servers := []string{"research", "other", ""}, []string{"mail.send", "mail.read", "web.get"}, []string{"mail", "web", ""}
+	rapid.Check(t, func(t *rapid.T) {
+		pick := func(name string, from ...string) string { return rapid.SampledFrom(from).Draw(t, name) }
+		agent := func() string { return fmt.Sprintf("Agent::%q", pick("agent", agents...)) }
+		operation := func() string { return fmt.Sprintf("Operation::%q", pick("operation", operations...)) }
+		server := func() string { return fmt.Sprintf("Server::%q", pick("server", servers...)) }
+		var text strings.Builder
+		for i := range rapid.IntRange(1, 6).Draw(t, "policies") {
+			fmt.Fprintf(&text, "@id(\"p%d\") %s (%s, %s, %s) %s;\n", i, pick("effect", "permit", "forbid"),
+				pick("principal", "principal", "principal == "+agent(), "principal in "+agent(), "principal is Agent", "principal is Agent in "+agent()),
+				pick("action", "action", `action == Action::"call"`, `action in [Action::"call"]`, `action in Action::"call"`),
+				pick("resource", "resource", "resource == "+operation(), "resource in "+operation(), "resource in "+server(), "resource is Operation", "resource is Operation in "+server()),
+				pick("condition", "", "when { context.level > 1 }", "unless { context.arguments.amount > 499 }", "when { context.arguments has to }",
+					"when { resource in "+server()+" }", "when { context.arguments.to > 5 }", "when { principal == "+agent()+" } unless { context.labels.contains(\"internal\") }"))
+		}
+		s := &Set{}
+		if s.add(validator, "a.cedar", []byte(text.String())) != nil {
+			return // the checker knows that one can't apply
+		}
+		whole, err := cedar.NewPolicyListFromBytes("a.cedar", []byte(text.String()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := map[string]*cedar.Policy{}
+		for _, p := range whole {
+			all[string(p.Annotations()["id"])] = p
+		}
+		r := base()
+		r.Agent, r.Operation, r.Server = pick("who", agents...), pick("what", operations...), pick("where", servers...)
+		fast := s.Decide(r)
+		for i := range s.policies { // the whole policies, each with a scope that is left to Cedar
+			s.policies[i].scope, s.policies[i].conditions = scope{ast.ScopeTypeAll{}, ast.ScopeTypeAll{}, ast.ScopeTypeAll{}}, all[s.policies[i].id]
+		}
+		if slow := s.Decide(r); !reflect.DeepEqual(fast, slow) {
+			t.Fatalf("%s\n%+v\nfast %+v\nslow %+v", &text, r, fast, slow)
+		}
+		decided[fast.Allowed]++
+	})
+	if decided[true] == 0 || decided[false] == 0 {
+		t.Errorf("decided %v", decided)
+	}
+}
+
+// Of a thousand rules, all of which apply to the call.
+func BenchmarkDecideApplicable(b *testing.B) {
+	for _, n := range []int{10, 1000} {
+		var text strings.Builder
+		for i := range n {
+			fmt.Fprintf(&text, "@id(\"p%d\") forbid (principal, action, resource in Server::\"mail\") when { context.arguments has amount && context.arguments.amount > %d };\n", i, 10000+i)
+		}
+		s := load(b, text.String())
+		b.Run(fmt.Sprintf("rules=%d", n), func(b *testing.B) {
+			r := base()
+			b.ReportAllocs()
+			for b.Loop() {
+				if d := s.Decide(r); !d.Allowed {
+					b.Fatal(d)
+				}
+			}
+		})
 	}
 }
