@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"slices"
 	"strings"
 	"time"
 
@@ -406,6 +407,9 @@ func (r *Reader) OpenApprovals(ctx context.Context, session string, now time.Tim
 	return ids, err
 }
 
+// ended are the states of approvals_ended.
+var ended = []approval.State{approval.Rejected, approval.Spent, approval.Superseded}
+
 // stateAt is the state at the time $1, computed from the columns.
 var stateAt = map[approval.State]string{
 	approval.Pending:    "expires > $1 AND (state = 'pending' AND (silence IS NULL OR silence > $1) OR state = 'deferred' AND until <= $1)",
@@ -456,6 +460,8 @@ func (r *Reader) Approvals(ctx context.Context, f desk.Filter) ([]approval.Appro
 		query += " AND n IN (SELECT n FROM approval_destinations WHERE destination = $4)"
 		args = append(args, destination(f.Destination))
 		order = "CASE state WHEN 'rejected' THEN 0 WHEN 'spent' THEN 1 WHEN 'approved' THEN 1 ELSE 2 END, n DESC" // answers of people first
+	case slices.Contains(ended, f.State):
+		query += " AND state IN ('rejected', 'spent', 'superseded')" // so that approvals_ended serves it
 	}
 	rows, doubts, err := r.each(ctx, approvalRows, "WHERE n IN ("+query+" ORDER BY "+order+" LIMIT $3) ORDER BY "+order, args...)
 	if err != nil {

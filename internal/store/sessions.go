@@ -398,7 +398,11 @@ func (r *Reader) SessionsPage(ctx context.Context, after string, limit int, stat
 	limit = min(max(limit, 0), maxPage)
 	for len(page.Sessions) < limit {
 		want := limit - len(page.Sessions)
-		more, last, err := r.sessions(ctx, selectPage, before, string(state), int64(want))
+		which, args := selectPage, []any{before, int64(want)}
+		if state != "" {
+			which, args = selectPageOf, append(args, string(state))
+		}
+		more, last, err := r.sessions(ctx, which, args...)
 		page.Sessions, page.Aside = append(page.Sessions, more.Sessions...), append(page.Aside, more.Aside...)
 		if err != nil || len(more.Sessions)+len(more.Aside) < want || len(page.Aside) > maxPage {
 			return page, err
