@@ -129,7 +129,7 @@ func destination(value string) string {
 
 // Declare implements gateway.Store.
 func (db *DB) Declare(ctx context.Context, d declare.Declaration, e audit.Entry) error {
-	return db.w.do(ctx, &job{run: func(t *tx) error {
+	return db.w.do(ctx, &job{whose: lineOf(e), run: func(t *tx) error {
 		if err := t.addDeclaration(d); err != nil {
 			return err
 		}
@@ -148,7 +148,7 @@ func (t *tx) addDeclaration(d declare.Declaration) error {
 // AskPerson implements desk.Store.
 func (db *DB) AskPerson(ctx context.Context, q desk.Ask, decide func(desk.Found) (desk.Written, error)) (approval.Approval, error) {
 	var asked approval.Approval
-	err := db.w.do(ctx, &job{run: func(t *tx) error {
+	err := db.w.do(ctx, &job{whose: whose{agent: q.Agent}, run: func(t *tx) error {
 		if s, err := t.session(q.Session); err != nil {
 			return err
 		} else if s.State != session.Open {

@@ -44,7 +44,7 @@ func damagedSession(id string, err error) error {
 
 // OpenSession implements gateway.Store.
 func (db *DB) OpenSession(ctx context.Context, s session.Session, e audit.Entry, given ...evidence.Kept) error {
-	return db.w.do(ctx, &job{run: func(t *tx) error {
+	return db.w.do(ctx, &job{whose: lineOf(e), run: func(t *tx) error {
 		if err := t.free(s); err != nil {
 			return err
 		}
@@ -116,7 +116,8 @@ func (t *tx) newestOwn(agent string) string {
 // ChangeSession implements gateway.Store.
 func (db *DB) ChangeSession(ctx context.Context, id string, change func(session.Session) (session.Session, audit.Entry, error)) (session.Session, error) {
 	var after session.Session
-	err := db.w.do(ctx, &job{run: func(t *tx) error {
+	line := whose{agent: id} // the session's own: a person who closes it does not wait behind its agent's calls, nor an agent behind another's changes
+	err := db.w.do(ctx, &job{whose: line, run: func(t *tx) error {
 		before, err := t.session(id)
 		if err != nil {
 			return err
@@ -174,7 +175,7 @@ func (db *DB) Intent(ctx context.Context, sessionID string, version int64, e aud
 		return session.Session{}, fault.New(fault.Internal, "an entry of kind %s is not an intent", e.Kind)
 	}
 	var after session.Session
-	err := db.w.do(ctx, &job{entry: &e, run: func(t *tx) error {
+	err := db.w.do(ctx, &job{entry: &e, whose: lineOf(e), run: func(t *tx) error {
 		s, err := t.session(sessionID)
 		if err != nil {
 			return err
@@ -236,7 +237,7 @@ func (db *DB) Outcome(ctx context.Context, sessionID string, e audit.Entry, rais
 		return session.Session{}, fault.New(fault.Internal, "an entry of kind %s is not an outcome", e.Kind)
 	}
 	var after session.Session
-	err := db.w.do(ctx, &job{entry: &e, run: func(t *tx) error {
+	err := db.w.do(ctx, &job{entry: &e, whose: lineOf(e), run: func(t *tx) error {
 		s, err := t.session(sessionID)
 		if err != nil {
 			return err
@@ -275,7 +276,7 @@ func (db *DB) Outcome(ctx context.Context, sessionID string, e audit.Entry, rais
 
 // Answer implements gateway.Store.
 func (db *DB) Answer(ctx context.Context, sessionID string, e audit.Entry, wrote *stored.Written, given ...evidence.Kept) error {
-	return db.w.do(ctx, &job{run: func(t *tx) error {
+	return db.w.do(ctx, &job{whose: lineOf(e), run: func(t *tx) error {
 		s, err := t.session(sessionID)
 		if err != nil {
 			return err
@@ -297,7 +298,7 @@ func (db *DB) Answer(ctx context.Context, sessionID string, e audit.Entry, wrote
 
 // Record implements gateway.Store.
 func (db *DB) Record(ctx context.Context, entries ...audit.Entry) error {
-	return db.w.do(ctx, &job{run: func(t *tx) error { return t.appendAll(entries) }})
+	return db.w.do(ctx, &job{whose: lineOf(entries...), run: func(t *tx) error { return t.appendAll(entries) }})
 }
 
 func (t *tx) appendAll(entries []audit.Entry) error {

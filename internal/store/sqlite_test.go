@@ -151,7 +151,7 @@ func TestAppendOnly(t *testing.T) {
 func waiting(db *DB) int {
 	db.w.queue.mu.Lock()
 	defer db.w.queue.mu.Unlock()
-	return len(db.w.queue.jobs)
+	return db.w.queue.waiting
 }
 
 // TestGroupCommit holds the writer in a commit while 64 callers come: they must share the next one.

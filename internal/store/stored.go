@@ -36,7 +36,7 @@ func (db *DB) SaveStoredMarks(ctx context.Context, marks []stored.Mark, e audit.
 			return fault.Wrap(err, fault.Internal, "the labels of stored data can't be written")
 		}
 	}
-	return db.w.do(ctx, &job{run: func(t *tx) error {
+	return db.w.do(ctx, &job{whose: lineOf(e), run: func(t *tx) error {
 		for i, mark := range marks {
 			var err error
 			if bodies[i] == nil {

@@ -23,8 +23,6 @@ import (
 const (
 	// patience is the time that a caller waits for its commit; docs/design.md, rule 1 gives a failing audit 2 s to refuse.
 	patience = 1900 * time.Millisecond
-	maxBatch = 256
-	maxQueue = 4096
 	maxLive  = 4096 // sessions held in memory
 )
 
@@ -35,6 +33,7 @@ type job struct {
 	run func(*tx) error
 	// entry is the intent or outcome that the job writes, for the case that its caller has gone.
 	entry *audit.Entry
+	whose // the line that it waits in
 	// aside is done between two batches, in place of run.
 	aside func() error
 
@@ -116,7 +115,7 @@ func newWriter(path string, o Options) *writer {
 	return &writer{
 		rolling: rolling{path: path}, clock: o.Clock, log: o.Log, patience: cmp.Or(o.patience, patience),
 		health:   health{started: time.Now(), gone: make(chan struct{})},
-		queue:    queue{wake: make(chan struct{}, 1), stopped: make(chan struct{})},
+		queue:    newQueue(),
 		live:     liveSessions{byID: map[string]session.Session{}},
 		commit:   func(c *conn) error { return c.exec("COMMIT") },
 		tx:       tx{sessions: map[string]session.Session{}, used: map[string]usedTime{}, opened: map[string]int64{}, heads: map[string]evidenceHead{}, moved: newChanges()},
@@ -124,63 +123,6 @@ func newWriter(path string, o Options) *writer {
 		logState: logState{open: map[string]int64{}},
 		deferred: deferred{used: map[string]usedTime{}, settled: map[string]bool{}},
 	}
-}
-
-// queue holds the jobs that wait for the writer.
-type queue struct {
-	mu      sync.Mutex // guards jobs and closed
-	jobs    []*job
-	closed  bool
-	wake    chan struct{} // holds one
-	stopped chan struct{} // closed when the writer's goroutine has ended
-}
-
-// add puts a job into the queue.
-func (q *queue) add(j *job) error {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	switch {
-	case q.closed:
-		return gaveUp("the store is closed", nil)
-	case len(q.jobs) >= maxQueue:
-		return gaveUp("too many writes wait", nil)
-	}
-	q.jobs = append(q.jobs, j)
-	q.signal()
-	return nil
-}
-
-func (q *queue) signal() {
-	select {
-	case q.wake <- struct{}{}:
-	default:
-	}
-}
-
-// take waits for jobs, and moves at most maxBatch of them into batch. It returns none when the queue is closed and empty.
-func (q *queue) take(batch []*job) []*job {
-	for {
-		q.mu.Lock()
-		n := min(len(q.jobs), maxBatch)
-		batch = append(batch[:0], q.jobs[:n]...)
-		q.jobs = append(q.jobs[:0], q.jobs[n:]...)
-		clear(q.jobs[len(q.jobs):cap(q.jobs)])
-		closed := q.closed
-		q.mu.Unlock()
-		if n > 0 || closed {
-			return batch
-		}
-		<-q.wake
-	}
-}
-
-// close takes no more jobs, and waits until the writer has served those in the queue.
-func (q *queue) close() {
-	q.mu.Lock()
-	q.closed = true
-	q.mu.Unlock()
-	q.signal()
-	<-q.stopped
 }
 
 // liveSessions are sessions as of the last commit, in memory. The writer's goroutine alone changes them, and reads them without the lock.
