@@ -138,6 +138,8 @@ func New(ctx context.Context, cfg *Config, o Options) (d *Daemon, err error) {
 	if d.people.ln, err = listen("admin_listen", cfg.AdminListen, o.Data); err != nil {
 		return d, err
 	}
+	agentsRoom, peopleRoom := web.Room()
+	d.agents.ln, d.people.ln = web.Bound(d.agents.ln, agentsRoom, o.Log), web.Bound(d.people.ln, peopleRoom, o.Log)
 	signer, err := audit.LoadOrCreateKey(o.Data)
 	if err != nil {
 		return d, err
@@ -344,7 +346,10 @@ func (d *Daemon) buildFaces() error {
 		api.ServeHTTP(w, r)
 	})
 	d.agents.http, d.people.http = web.NewServer(agents, d.o.Log), web.NewServer(d.api.Admin(), d.o.Log)
-	d.people.http.ConnContext = d.api.ConnContext
+	d.agents.http.ConnContext = web.ConnContext
+	d.people.http.ConnContext = func(ctx context.Context, conn net.Conn) context.Context {
+		return d.api.ConnContext(web.ConnContext(ctx, conn), conn)
+	}
 	return nil
 }
 

@@ -66,6 +66,9 @@ func (s *side) admit(r *http.Request, roles []identity.Role) (identity.Principal
 	if err != nil {
 		return p, err
 	}
+	if err := web.Claim(r, p.Whose()); err != nil && !stops(r) {
+		return p, err
+	}
 	if !s.people {
 		if p.Kind == identity.Person {
 			return p, wrongSide(p, false)

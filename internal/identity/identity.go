@@ -91,6 +91,15 @@ func (p Principal) Has(role Role) bool {
 // String is for logs: kind and id.
 func (p Principal) String() string { return string(p.Kind) + ":" + p.ID }
 
+// Whose is who the credential counts for where something is shared out, as kind:id: the sessions of an agent are the agent, so that opening sessions gives
+// nobody more room.
+func (p Principal) Whose() string {
+	if p.Kind == Session || p.Kind == Hook {
+		return string(Agent) + ":" + p.Agent
+	}
+	return p.String()
+}
+
 // Token is a stored credential; the secret itself is not in it.
 type Token struct {
 	ID      string // "tok_…", for listing and revoking

@@ -233,6 +233,9 @@ func (f *Face) principal(r *http.Request) (identity.Principal, error) {
 	if err != nil {
 		return p, err
 	}
+	if err := web.Claim(r, p.Whose()); err != nil {
+		return p, err
+	}
 	switch p.Kind {
 	case identity.Agent, identity.Session:
 		return p, nil

@@ -77,6 +77,7 @@ func (f *Face) Handler(next http.Handler) http.Handler {
 		r = r.WithContext(WithRequestID(r.Context(), f.NewID()))
 		w := begin(plain, r)
 		defer w.end()
+		defer busy(r.Context())()
 		defer f.recovered(w, r)
 		maps.Copy(w.Header(), commonHeaders)
 		w.Header().Set(HeaderRequestID, RequestID(r.Context()))
