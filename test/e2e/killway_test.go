@@ -119,7 +119,7 @@ func TestKillWhileAnAgentHoldsAllConnections(t *testing.T) {
 		}
 		defer c.Close()
 		_ = c.SetDeadline(time.Now().Add(time.Minute))
-		fmt.Fprintf(c, "GET /v1/manifest HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\n\r\n", address, token)
+		fmt.Fprintf(c, "GET /mcp HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\n\r\n", address, token)
 	}
 	code, out, errs := cli(t, p, nil, "kill", "--reason", "strange mails", "--data", p.data, "-o", "json")
 	var now client.KillStatus
@@ -132,7 +132,8 @@ func TestKillWhileAnAgentHoldsAllConnections(t *testing.T) {
 	if _, err := w.root.Unkill(t.Context(), "", "over"); err != nil {
 		t.Fatal(err)
 	}
-	if status, body := w.send("GET", w.agent+"/v1/manifest", w.token("another"), "", nil); status != 200 {
+	list, headers := modern("tools/list", "", "")
+	if status, body := w.post("/mcp", w.token("another"), list, headers); status != 200 {
 		t.Errorf("another agent: %d %s", status, body)
 	}
 }
