@@ -31,6 +31,7 @@ type Session struct {
 	AgentID          string        `json:"agent_id"`
 	Requester        string        `json:"requester,omitempty"`
 	UserRequest      string        `json:"user_request,omitempty"`
+	WordsBy          []string      `json:"words_by,omitempty"` // who else added to the request: principals, as kind:id
 	OpenedBy         string        `json:"opened_by"`
 	Own              bool          `json:"own"`             // the session that the agent's own token stands for
 	Piece            int64         `json:"piece,omitempty"` // of an own session: how many fresh ones people ordered for the agent before and with it

@@ -141,6 +141,7 @@ type Approval struct {
 	AgentID        string           `json:"agent_id"`
 	Requester      string           `json:"requester"`
 	OpenedBy       string           `json:"opened_by"`
+	WordsBy        []string         `json:"words_by,omitempty"` // who else had added to the person's request: principals, as kind:id
 	DeclarationID  string           `json:"declaration_id,omitempty"`
 	Justification  json.RawMessage  `json:"justification,omitempty"`
 	Reasons        []ApprovalReason `json:"reasons"`

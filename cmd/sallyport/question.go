@@ -200,6 +200,7 @@ func (s *sheet) surroundings(a *client.Approval) {
 		}
 	}
 	s.field("on record", a.UserRequest)
+	s.field("added to by", strings.Join(a.WordsBy, ", "))
 	s.field("requester", a.Requester)
 	s.field("session", a.SessionID+", opened by "+a.OpenedBy+", in "+cmp.Or(a.SessionPhase, "no known phase"))
 	s.field("it has read", cmp.Or(show(a.Labels), "nothing that counts"))

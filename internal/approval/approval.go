@@ -86,7 +86,7 @@ type Vote struct {
 	Comment  string    `json:"comment,omitempty"`
 	// Aliases are the person's other identities at that time, so that they can't vote again as one of them.
 	Aliases []string `json:"aliases,omitempty"`
-	// Own: the person asked for the call, opened its session or owns the agent.
+	// Own: the person asked for the call, opened its session, added to what was asked for in it or owns the agent.
 	Own bool `json:"own"`
 }
 
@@ -119,7 +119,8 @@ type Approval struct {
 	Session        string          `json:"session_id"`
 	Agent          string          `json:"agent_id"`
 	Requester      string          `json:"requester"`
-	OpenedBy       string          `json:"opened_by"` // principal, as kind:id
+	OpenedBy       string          `json:"opened_by"`          // principal, as kind:id
+	WordsBy        []string        `json:"words_by,omitempty"` // who else had added to the person's request: principals
 	DeclarationID  string          `json:"declaration_id,omitempty"`
 	Justification  json.RawMessage `json:"justification,omitempty"` // canonical
 	Reasons        []Reason        `json:"reasons"`
@@ -306,6 +307,11 @@ func (a Approval) digest() string {
 		put("stops")
 		number(a.StopEpoch)
 	}
+	if len(a.WordsBy) > 0 {
+		put("words by")
+		number(int64(len(a.WordsBy)))
+		put(a.WordsBy...)
+	}
 	return hex.EncodeToString(h.Sum(nil))
 }
 
@@ -373,8 +379,10 @@ func bare(name string) string {
 	return name
 }
 
-// Own reports whether the voter asked for the call, opened its session or owns the agent.
-func (a Approval) Own(v Voter) bool { return v.is(a.Requester, a.OpenedBy, "agent:"+a.Agent) }
+// Own reports whether the voter asked for the call, opened its session, added to what was asked for in it or owns the agent.
+func (a Approval) Own(v Voter) bool {
+	return v.is(a.Requester, a.OpenedBy, "agent:"+a.Agent) || v.is(a.WordsBy...)
+}
 
 // mayAnswerOwn reports whether the voter may answer although it is their own call: never at CRITICAL; below it where the operator lets requesters
 // answer, and where nobody else could (HI-2).
@@ -388,7 +396,7 @@ func (a Approval) mayAnswerOwn(v Voter) bool {
 	return v.Others != nil && !slices.ContainsFunc(v.Others(), func(o Voter) bool { return o.answers() && !v.is(o.names()...) && !a.Own(o) })
 }
 
-// Entitled checks whether the voter may answer at all: an approver or an admin. Who asked for the call, opened the session or owns the agent may up
+// Entitled checks whether the voter may answer at all: an approver or an admin. Who asked for the call, opened the session, added to the request or owns the agent may up
 // to risk HIGH where nobody else could, or where the operator lets them.
 func (a Approval) Entitled(v Voter) error {
 	if bare(v.Person) == "" {

@@ -132,7 +132,7 @@ func (c *crossing) draft(v fault.Verdict) desk.Draft {
 	rating := &c.judged.found.Rating
 	a := approval.Approval{
 		CallDigest: c.digest, Risk: string(rating.Risk), Amount: rating.Amount, Consequence: rating.Consequence, Operation: c.op.ID, DefinitionHash: c.effect.Definition(), LaunchHash: c.op.Launch,
-		Arguments: c.args, Session: c.session.ID, Agent: c.agent, Requester: c.session.Requester, OpenedBy: c.session.OpenedBy,
+		Arguments: c.args, Session: c.session.ID, Agent: c.agent, Requester: c.session.Requester, OpenedBy: c.session.OpenedBy, WordsBy: c.session.WordsBy,
 		StopEpoch: c.stops.epoch, Labels: labelWords(c.raised().Labels), SessionVersion: c.session.Version, PolicyVersion: c.set.Policies.Version(),
 		Destinations: policy.Destinations(c.op.Class.Roles, c.args), Evidence: evidence.ForPerson(c.judged.facts.Evidence.Ruling), Inputs: c.inputs,
 	}

@@ -588,10 +588,14 @@ func (g *Gateway) AddWords(ctx context.Context, p identity.Principal, id, text s
 	}
 	w := Words{SessionID: l.current.Load().ID, Confirms: !g.sessions.busy(l)}
 	e := audit.Entry{Action: "session.words", Actor: p.String(), Reason: audit.Clip(text)}
+	by := p.String()
+	if p.Kind == identity.Hook {
+		by = "" // noted when it got its key
+	}
 	sum := sha256.Sum256([]byte(text))
 	e.Detail, _ = json.Marshal(map[string]any{"confirms": w.Confirms, "sha256": hex.EncodeToString(sum[:])}) // of plain values: can't fail
 	_, err = g.change(ctx, w.SessionID, e, func(s session.Session) (session.Session, error) {
-		next, err := s.AddWords(text)
+		next, err := s.AddWords(by, text)
 		if !w.Confirms {
 			next = s
 		}
@@ -610,6 +614,11 @@ func (g *Gateway) HookKey(ctx context.Context, id, by string) (string, error) {
 	s := l.current.Load()
 	if s.State != session.Open {
 		return "", fault.New(fault.SessionClosed, "Session %s is closed.", s.ID)
+	}
+	if by != s.OpenedBy { // what the hook will say is said by who lets it
+		if _, err := g.change(ctx, s.ID, audit.Entry{Action: "session.hook_key", Actor: by}, func(s session.Session) (session.Session, error) { return s.SpokenFor(by) }); err != nil {
+			return "", err
+		}
 	}
 	secret, _, err := g.standing.IssueToken(ctx, identity.Principal{Kind: identity.Hook, ID: s.ID, Agent: s.Agent}, by)
 	return secret, err
@@ -728,7 +737,7 @@ func (g *Gateway) DecidePlan(ctx context.Context, id, digest string, approve boo
 		voter, _ := g.settings.Load().Voter(person)
 		// Whether they may decide on plans is for the HTTP API and the console to check. Its HIGH and CRITICAL calls are asked about one by one.
 		voter.Person, voter.Roles, voter.Others = person, []identity.Role{identity.Approver}, withOperators(voter.Others)
-		plan := approval.Approval{Requester: s.Requester, OpenedBy: s.OpenedBy, Agent: s.Agent, Risk: "HIGH"}
+		plan := approval.Approval{Requester: s.Requester, OpenedBy: s.OpenedBy, WordsBy: s.WordsBy, Agent: s.Agent, Risk: "HIGH"}
 		own = plan.Own(voter)
 		if err := plan.Entitled(voter); err != nil && s.Plan != nil && s.Plan.State == session.PlanPending {
 			return s, err

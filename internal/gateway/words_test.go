@@ -96,6 +96,45 @@ func TestWhoMayAddWords(t *testing.T) {
 	}
 }
 
+// Who adds to what was asked for has asked, too: they don't count among the two people whom a CRITICAL call takes, by the hook that they let either.
+func TestWhoAddedWordsHasAsked(t *testing.T) {
+	for name, speak := range map[string]func(w *commWorld, id string) error{
+		"words": func(w *commWorld, id string) error {
+			_, err := w.g.AddWords(w.t.Context(), identity.Principal{Kind: identity.Person, ID: "bob"}, id, "Wipe it.")
+			return err
+		},
+		"a hook": func(w *commWorld, id string) error {
+			key, err := w.g.HookKey(w.t.Context(), id, "person:bob")
+			if err != nil {
+				return err
+			}
+			hook, err := w.g.Standing().Authenticate(key)
+			if err == nil {
+				_, err = w.g.AddWords(w.t.Context(), hook, "", "Wipe it.")
+			}
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newPeopleWorld(t)
+			p := w.open("worker", "erin", widgets)
+			if err := speak(w, p.ID); err != nil {
+				t.Fatal(err)
+			}
+			asked := w.mustAsk(w.do(p, "slack_wipe", `{}`, ""))
+			if q := w.question(asked); strings.Join(q.WordsBy, " ") != "person:bob" {
+				t.Errorf("added to by %q", q.WordsBy)
+			}
+			if err := w.respond("bob", &asked, approval.Approve, ""); !fault.Is(err, fault.RoleMissing) {
+				t.Errorf("bob approved what he had asked for: %v", err)
+			}
+			if err := w.respond("alice", &asked, approval.Approve, ""); err != nil {
+				t.Errorf("alice: %v", err)
+			}
+		})
+	}
+}
+
 // The key of a client's prompt hook adds words to its one session while that is open, and opens no door.
 func TestTheKeyOfAHook(t *testing.T) {
 	w := newTracedWorld(t)

@@ -120,11 +120,12 @@ type Session struct {
 	Agent       string        `json:"agent_id"`
 	Requester   string        `json:"requester,omitempty"`
 	UserRequest string        `json:"user_request,omitempty"`
-	OpenedBy    string        `json:"opened_by"`       // principal, as kind:id
-	Own         bool          `json:"own"`             // the session that the agent's own token stands for
-	Follows     string        `json:"-"`               // of an own session that is to be opened: the session before it; "" if there is none
-	Piece       int64         `json:"piece,omitempty"` // of an own session: the number of the agent's piece of work; each fresh session that a person orders begins the next one
-	Next        *Next         `json:"next,omitempty"`  // a person ordered that the agent's next conversation is a fresh own session; nil: nobody did
+	WordsBy     []string      `json:"words_by,omitempty"` // who else added to the request: principals, as kind:id
+	OpenedBy    string        `json:"opened_by"`          // principal, as kind:id
+	Own         bool          `json:"own"`                // the session that the agent's own token stands for
+	Follows     string        `json:"-"`                  // of an own session that is to be opened: the session before it; "" if there is none
+	Piece       int64         `json:"piece,omitempty"`    // of an own session: the number of the agent's piece of work; each fresh session that a person orders begins the next one
+	Next        *Next         `json:"next,omitempty"`     // a person ordered that the agent's next conversation is a fresh own session; nil: nobody did
 	Phase       Phase         `json:"phase"`
 	PhaseBy     string        `json:"phase_by,omitempty"`     // who moved it to the phase: a principal, or ByRule; "": it began in it
 	Opened      *Opening      `json:"phase_opened,omitempty"` // the person's yes to a plan that opened the execution phase; nil: something else did, or it is not open
@@ -243,8 +244,9 @@ func (s Session) SetPhase(to Phase, by string) (Session, error) {
 // MaxUserRequest bounds the person's words of one session, in bytes.
 const MaxUserRequest = 64 << 10
 
-// AddWords adds what the person asked for later to their request. Only the person, or a host that passes it on, may add any.
-func (s Session) AddWords(text string) (Session, error) {
+// AddWords adds what the person asked for later to their request. Only the person, or a host that passes it on, may add any. by is that principal; "" is
+// the hook of a client, which speaks for who let it.
+func (s Session) AddWords(by, text string) (Session, error) {
 	if err := s.open(); err != nil {
 		return s, err
 	}
@@ -259,6 +261,17 @@ func (s Session) AddWords(text string) (Session, error) {
 		text = s.UserRequest + between + text
 	}
 	s.UserRequest = text
+	return s.SpokenFor(by)
+}
+
+// SpokenFor notes who says what the person asks for in the session, beside who opened it.
+func (s Session) SpokenFor(by string) (Session, error) {
+	if err := s.open(); err != nil {
+		return s, err
+	}
+	if by != "" && by != s.OpenedBy && !slices.Contains(s.WordsBy, by) {
+		s.WordsBy = append(slices.Clip(s.WordsBy), by)
+	}
 	s.Version++
 	return s, nil
 }
