@@ -346,10 +346,10 @@ func (d *Daemon) buildFaces() error {
 		api.ServeHTTP(w, r)
 	})
 	d.agents.http, d.people.http = web.NewServer(agents, d.o.Log), web.NewServer(d.api.Admin(), d.o.Log)
-	d.agents.http.ConnContext = web.ConnContext
-	d.people.http.ConnContext = func(ctx context.Context, conn net.Conn) context.Context {
+	known := func(ctx context.Context, conn net.Conn) context.Context {
 		return d.api.ConnContext(web.ConnContext(ctx, conn), conn)
 	}
+	d.agents.http.ConnContext, d.people.http.ConnContext = known, known
 	return nil
 }
 

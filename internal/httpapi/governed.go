@@ -29,7 +29,7 @@ type sight struct {
 }
 
 // ConnContext lets requests of the people's side be refused that come from programs of governed sessions on this machine, or from the gateway's own
-// servers, which an agent could have bring them. It is for the server of Admin.
+// servers, which an agent could have bring them; on the agents' side it is about hosts. It is for the servers of both sides.
 func (a *API) ConnContext(ctx context.Context, conn net.Conn) context.Context {
 	server, err := netip.ParseAddrPort(conn.LocalAddr().String())
 	if err != nil {
@@ -66,7 +66,7 @@ func (a *API) look(find func() caller.Peer) sight {
 	}
 }
 
-// outside refuses a person's request by a program of a governed session, or one that the gateway started, whatever credential it found. It is asked once the credential is good, since
+// outside refuses a person's or a host's request by a program of a governed session, or one that the gateway started, whatever credential it found. It is asked once the credential is good, since
 // looking for the program takes a moment, which nobody else may spend. Stopping waits for nothing (docs/design.md, rule 4), not for this either.
 func outside(r *http.Request) error {
 	look, ok := r.Context().Value(connectionKey{}).(func() sight)
@@ -75,10 +75,10 @@ func outside(r *http.Request) error {
 	}
 	switch peer := look(); {
 	case peer.Governed != 0:
-		return fault.New(fault.PermissionDenied, "People's requests are refused inside a governed session: process %d is in one.", peer.Governed).
+		return fault.New(fault.PermissionDenied, "People's and hosts' requests are refused inside a governed session: process %d is in one.", peer.Governed).
 			Try("Ask your person.")
 	case peer.Started != 0:
-		return fault.New(fault.PermissionDenied, "People's requests are refused to what the gateway itself started: process %d is a server's or a program's.", peer.Started)
+		return fault.New(fault.PermissionDenied, "People's and hosts' requests are refused to what the gateway itself started: process %d is a server's or a program's.", peer.Started)
 	case peer.Gone:
 		return fault.New(fault.PermissionDenied, "The program that sent this request did not wait for its answer, so the gateway can't tell whether it runs in a governed session.")
 	case peer.late:
