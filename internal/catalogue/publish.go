@@ -356,6 +356,12 @@ func (c *Catalogue) assignNames(s *Snapshot) {
 		}
 	}
 	slices.SortFunc(claims, func(a, b *Operation) int {
+		if at, bt := a.Server == agent.TrialServer, b.Server == agent.TrialServer; at != bt { // a trial takes no name from the operator's tools
+			if bt {
+				return -1
+			}
+			return 1
+		}
 		if an, bn := a.Class.Named, b.Class.Named; an != bn {
 			if an {
 				return -1
