@@ -190,11 +190,11 @@ func ofTool(p *suggest.Proposal, pin catalogue.Pin, offline bool, u *use, read b
 	}
 	switch clean := u.clean[pin.Hash]; {
 	case u.rejected > 0:
-		choice.Basis, choice.Why = Nothing, "A person has rejected a call of them. They count as writes."
+		choice.Basis, choice.Why = Nothing, "A person has rejected a call of these tools. They count as writes."
 	case clean >= enoughClean && read:
 		choice.Basis, choice.Sure, choice.Why = Record, true, "Their calls succeeded in sessions that had read nothing private and nothing from strangers. They count as writes."
 	default:
-		choice.Basis, choice.Why = Nothing, "The record shows only that agents call them. They count as writes."
+		choice.Basis, choice.Why = Nothing, "The record shows only that agents call these tools. They count as writes."
 	}
 	return choice
 }
