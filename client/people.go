@@ -427,12 +427,12 @@ func (c *Client) Anchor(ctx context.Context) (*Anchor, error) {
 	return get[Anchor](ctx, c, "/v1/anchor", nil)
 }
 
-// Configuration is what is in force since when, and how the files stand to it.
+// Configuration says since when the configuration is in force, who loaded it, and whether the files differ from it.
 type Configuration struct {
 	File     string         `json:"file,omitempty"` // as the gateway was given it; "": the defaults
 	LoadedAt time.Time      `json:"loaded_at"`
 	LoadedBy string         `json:"loaded_by"` // gateway:start, gateway:signal, or the person who reloaded it
-	Differs  bool           `json:"differs"`   // the files say something else than what is in force
+	Differs  bool           `json:"differs"`   // the files differ from what is in force
 	Changed  []string       `json:"changed,omitempty"`
 	Unusable bool           `json:"unusable,omitempty"` // they can't be loaded as they are
 	Refused  *ReloadRefusal `json:"refused,omitempty"`  // the last reload that was refused since

@@ -13,15 +13,15 @@ import (
 	"sallyport.example/internal/web"
 )
 
-// Configuration is what is in force since when, and how the files stand to it.
+// Configuration says since when the configuration is in force, who loaded it, and whether the files differ from it.
 type Configuration struct {
 	File     string         `json:"file,omitempty" doc:"As the gateway was given it; left out: the defaults."`
 	LoadedAt time.Time      `json:"loaded_at"`
 	LoadedBy string         `json:"loaded_by" doc:"gateway:start, gateway:signal, or the person who reloaded it."`
-	Differs  bool           `json:"differs" doc:"The files say something else than what is in force."`
-	Changed  []string       `json:"changed,omitempty" doc:"What they say something else about, at most 100."`
-	Unusable bool           `json:"unusable,omitempty" doc:"They can't be loaded as they are: sallyport lint says why."`
-	Refused  *ReloadRefusal `json:"refused,omitempty" doc:"The last reload that was refused since."`
+	Differs  bool           `json:"differs" doc:"The files differ from what is in force."`
+	Changed  []string       `json:"changed,omitempty" doc:"The fields that differ, at most 100."`
+	Unusable bool           `json:"unusable,omitempty" doc:"The files can't be loaded as they are: sallyport lint says why."`
+	Refused  *ReloadRefusal `json:"refused,omitempty" doc:"The last reload since then that was refused."`
 }
 
 // HowLoaded says how a configuration was loaded, by its LoadedBy: in words for people.
@@ -50,7 +50,7 @@ type Reloaded struct {
 
 // ChangedField is one field that a reload changed. Of what may hold a secret there are no values.
 type ChangedField struct {
-	Agent string          `json:"agent,omitempty" doc:"Of whose declaration it is; left out: of the configuration."`
+	Agent string          `json:"agent,omitempty" doc:"The agent in whose declaration the field is; left out: it is in the configuration."`
 	Field string          `json:"field"`
 	From  json.RawMessage `json:"from,omitempty"`
 	To    json.RawMessage `json:"to,omitempty"`

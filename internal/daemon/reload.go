@@ -272,7 +272,7 @@ func (d *Daemon) refuseReload(ctx context.Context, by string, r *console.ReloadR
 	return r
 }
 
-// Configuration says what is in force since when, and whether the files say something else.
+// Configuration says since when the configuration is in force, and whether the files differ from it.
 func (d *Daemon) Configuration() console.Configuration {
 	in, cfg := d.loaded.Load(), d.config()
 	c := console.Configuration{File: cfg.file, LoadedAt: in.at, LoadedBy: in.by, Refused: d.refused.Load()}

@@ -391,7 +391,7 @@ func (a *API) catalogueRoutes(s *side) {
 type ModeStatus struct {
 	Mode     string           `json:"mode"`           // enforce or observe
 	Text     string           `json:"text,omitempty"` // of observe: what it means
-	Observed gateway.Observed `json:"observed"`       // what was let through since the start, and would have been stopped; 0 where the gateway enforces
+	Observed gateway.Observed `json:"observed"`       // calls since the start that were let through, and would have been asked about or refused; 0 where the gateway enforces
 }
 
 // aroundRoutes are about what stands around the gateway: its mode, its configuration, the servers behind it, and the anchor of its log.
@@ -404,7 +404,7 @@ func (a *API) aroundRoutes(s *side) {
 			}
 			return ModeStatus{string(gateway.Observe), gateway.ObservingWords, observed}, nil
 		})
-	handle(s, route{method: http.MethodGet, path: "/v1/configuration", roles: readers, summary: "Since when the configuration is in force, and whether its files say something else"},
+	handle(s, route{method: http.MethodGet, path: "/v1/configuration", roles: readers, summary: "Since when the configuration is in force, and whether its files differ from it"},
 		func(context.Context, identity.Principal, *none) (console.Configuration, error) {
 			return a.o.Configuration(), nil
 		})
