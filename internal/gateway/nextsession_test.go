@@ -234,7 +234,7 @@ func TestAnOrderOutlivesARestart(t *testing.T) {
 }
 
 // An order while a session is open that somebody gave the agent waits for its end.
-func TestAnOrderWaitsForAGivenSession(t *testing.T) {
+func TestOrderWaitsForASessionOfAHost(t *testing.T) {
 	w := newWorld(t)
 	w.mustPermit(w.call("worker", "search_email"))
 	given, _ := w.gives("worker")
@@ -246,8 +246,8 @@ func TestAnOrderWaitsForAGivenSession(t *testing.T) {
 	w.mustPermit(w.as(w.begins("worker"), "web_search"))
 }
 
-// Who has no session of its own needs no order, and nobody orders one for an agent that is not declared.
-func TestOrdersForWhomThereIsNothing(t *testing.T) {
+// An agent without a session of its own needs no order, and an order for an agent that is not declared is refused.
+func TestOrderWithoutASessionOrAnAgent(t *testing.T) {
 	w := newWorld(t)
 	if n := w.ordersNext("worker"); n.SessionID != "" || n.OrderedBy != "" {
 		t.Errorf("%+v", n)
