@@ -27,7 +27,7 @@ func (g *Gateway) OrderNext(ctx context.Context, agent, by string) (NextSession,
 		return next, fault.Wrap(err, fault.RequestMalformed, "%v", err).At("agent_id")
 	}
 	if err := g.standing.Declared(agent); err != nil {
-		return next, err
+		return next, fault.Of(err).At("agent_id")
 	}
 	for range maxRejudge {
 		last, err := g.lastOwn(ctx, agent)

@@ -253,7 +253,7 @@ func TestOrderWithoutASessionOrAnAgent(t *testing.T) {
 		t.Errorf("%+v", n)
 	}
 	for id, want := range map[string]fault.Code{"nobody": fault.NotFound, "": fault.RequestMalformed, "a b": fault.RequestMalformed} {
-		if _, err := w.g.OrderNext(t.Context(), id, "person:alice"); !fault.Is(err, want) {
+		if _, err := w.g.OrderNext(t.Context(), id, "person:alice"); !fault.Is(err, want) || fault.Of(err).Field != "agent_id" {
 			t.Errorf("%q: %v", id, err)
 		}
 	}
