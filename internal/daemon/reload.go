@@ -243,9 +243,11 @@ func (d *Daemon) refuseReload(ctx context.Context, by string, r *console.ReloadR
 	}
 	var fields []string
 	for _, p := range r.Problems {
-		fields = append(fields, cmp.Or(p.Field, p.File))
+		if name := cmp.Or(p.Field, p.File); !slices.Contains(fields, name) { // a file can have several problems
+			fields = append(fields, name)
+		}
 	}
-	why := "nothing changed, because of "
+	why := "nothing changed, because these are wrong: "
 	if r.Restart {
 		why = "nothing changed, because these need a restart: "
 	}

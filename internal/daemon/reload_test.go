@@ -155,9 +155,12 @@ func TestReloadRefusesWhatIsWrong(t *testing.T) {
 		spoil       func(i *installed)
 		field, says string
 	}{
-		"a value":         {func(i *installed) { i.write("sallyport.yaml", ownPorts+"mode: off\n") }, "mode", "unknown word"},
-		"an unknown key":  {func(i *installed) { i.write("sallyport.yaml", ownPorts+"moode: enforce\n") }, "moode", "unknown key"},
-		"no YAML":         {func(i *installed) { i.write("sallyport.yaml", "a: [\n") }, "", ""},
+		"a value":        {func(i *installed) { i.write("sallyport.yaml", ownPorts+"mode: off\n") }, "mode", "unknown word"},
+		"an unknown key": {func(i *installed) { i.write("sallyport.yaml", ownPorts+"moode: enforce\n") }, "moode", "unknown key"},
+		"no YAML":        {func(i *installed) { i.write("sallyport.yaml", "a: [\n") }, "", ""},
+		"keys twice": {func(i *installed) {
+			i.write("sallyport.yaml", ownPorts+"listen: 127.0.0.1:1\nadmin_listen: 127.0.0.1:1\n")
+		}, "", "already defined"},
 		"a variable":      {func(i *installed) { i.write("sallyport.yaml", ownPorts+"mode: ${NOT_SET_ANYWHERE}\n") }, "", "NOT_SET_ANYWHERE is not set"},
 		"a contradiction": {func(i *installed) { i.write("sallyport.yaml", ownPorts+"approvals: {medium_delay: 2h}\n") }, "approvals.medium_delay", "would expire"},
 		"an operation":    {func(i *installed) { i.write("sallyport.yaml", ownPorts+"operations: {crm.read: {effect: read}}\n") }, "operations.crm.read", "no upstream"},
@@ -167,11 +170,11 @@ func TestReloadRefusesWhatIsWrong(t *testing.T) {
 			_ = os.Remove(p)
 			_ = syscall.Mkfifo(p, 0o600)
 		}, "", "not a regular file"},
-		"an open env file":    {func(i *installed) { i.write(envFile, "A=b\n"); _ = os.Chmod(filepath.Join(i.dir, envFile), 0o644) }, "", "others can read"},
-		"a declaration":       {func(i *installed) { i.write("agents/bot.yaml", "agentId: bot\n") }, "agentName", ""},
-		"a P0 of one":         {func(i *installed) { i.write("agents/bot.yaml", fmt.Sprintf(startedAgent, `["*"]`, "advisory")) }, "permissions.write", "advisory agent has write permissions"},
-		"a policy":            {func(i *installed) { i.write("policies/p.cedar", "permit everything") }, "policies", "p.cedar"},
-		"no folder of agents": {func(i *installed) { _ = os.RemoveAll(filepath.Join(i.dir, "policies")) }, "policies", "can't be opened"},
+		"an open env file":      {func(i *installed) { i.write(envFile, "A=b\n"); _ = os.Chmod(filepath.Join(i.dir, envFile), 0o644) }, "", "others can read"},
+		"a declaration":         {func(i *installed) { i.write("agents/bot.yaml", "agentId: bot\n") }, "agentName", ""},
+		"a P0 of one":           {func(i *installed) { i.write("agents/bot.yaml", fmt.Sprintf(startedAgent, `["*"]`, "advisory")) }, "permissions.write", "advisory agent has write permissions"},
+		"a policy":              {func(i *installed) { i.write("policies/p.cedar", "permit everything") }, "policies", "p.cedar"},
+		"no folder of policies": {func(i *installed) { _ = os.RemoveAll(filepath.Join(i.dir, "policies")) }, "policies", "can't be opened"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			i := install(t, "")
@@ -200,6 +203,10 @@ func TestReloadRefusesWhatIsWrong(t *testing.T) {
 			}
 			if !strings.Contains(i.log.String(), "the configuration was not reloaded") {
 				t.Error("the log says nothing")
+			}
+			_, wrong, _ := strings.Cut(i.d.Configuration().Refused.Text, ": ")
+			if names := strings.Split(wrong, ", "); len(slices.Compact(slices.Sorted(slices.Values(names)))) != len(names) {
+				t.Errorf("it names something twice: %s", wrong)
 			}
 			if now := i.d.Configuration(); !now.Differs || !now.Unusable || now.Refused == nil || now.Refused.By != "person:ann" {
 				t.Errorf("%+v", now)
