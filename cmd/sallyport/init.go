@@ -241,18 +241,19 @@ func (c *cli) writeFrom(dir string, files []*clients.File, t *takeover) error {
 	return nil
 }
 
-// labelsHold tells whether a server may have the labels of the catalogue. They take what it reads for the person's own, so where its entry names a host
-// elsewhere, a person has to say that this is so: --yes says it for nobody.
+// labelsHold tells whether a server may have the labels of the catalogue. Where something speaks against them, a person has to say that they are right: --yes
+// says it for nobody.
 func (c *cli) labelsHold(s *clients.Server, t *takeover) bool {
-	hosts := daemon.HostsElsewhere(*s)
-	if len(hosts) == 0 {
+	doubts := daemon.Doubts(*s)
+	if len(doubts) == 0 {
 		return true
 	}
+	why := strings.Join(doubts, " ")
 	if t.yes {
-		fmt.Fprintf(c.out, "    taken over without labels, because it names %s, and nobody said whose that is: write labels: catalogue to it if it is yours\n", whole(strings.Join(hosts, ", ")))
+		fmt.Fprintf(c.out, "    taken over without its labels. %s If that is yours and right, write labels: catalogue to it.\n", whole(why))
 		return false
 	}
-	return t.agrees(c, fmt.Sprintf("What its tools are asked may go to %s. Is that yours, so that its labels hold?", strings.Join(hosts, ", ")))
+	return t.agrees(c, why+" Is that yours and right, so that its labels hold?")
 }
 
 // has tells whether a configuration that is there has the server.

@@ -18,7 +18,9 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"sallyport.example/internal/clients"
+	"sallyport.example/internal/display"
 	"sallyport.example/internal/labels"
+	"sallyport.example/internal/project"
 )
 
 // TakeOver is what a new installation takes over from MCP clients.
@@ -229,13 +231,24 @@ func serverOf(s clients.Server) labels.Server {
 	return labels.Server{Command: texts(s.Command), Env: s.Env, URL: s.URL.Text}
 }
 
-// HostsElsewhere are the hosts to which a client's server may hand what it is asked, if it has labels of the catalogue: they take what it reads for the
-// person's own.
-func HostsElsewhere(s clients.Server) []string {
+// Doubts says why the labels of the catalogue may be wrong for a client's server that has some, in sentences; none if nothing speaks against them. Labels take
+// what a server reads for the person's own, and what it keeps for something that nobody runs: the server's entry may say otherwise.
+func Doubts(s clients.Server) (all []string) {
 	if KnownServer(s) == nil {
 		return nil
 	}
-	return serverOf(s).Hosts()
+	if hosts := serverOf(s).Hosts(); len(hosts) > 0 {
+		all = append(all, "What it is asked may go to "+strings.Join(hosts, ", ")+".")
+	}
+	for _, text := range append(texts(s.Command[1:]), slices.Sorted(maps.Values(s.Env))...) {
+		if _, value, ok := strings.Cut(text, "="); ok {
+			text = value
+		}
+		if is := project.ActsLater(text); is != "" {
+			all = append(all, "It may write "+display.Line(text, 300)+", which is "+is+".")
+		}
+	}
+	return all
 }
 
 func texts(values []clients.Value) (all []string) {

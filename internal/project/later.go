@@ -49,6 +49,9 @@ var exact, endings, beginnings = func() (exact, endings, beginnings map[string]s
 	return exact, endings, beginnings
 }()
 
+// ActsLater says what a file or folder anywhere is, if by its name it is run or read as orders later; "" if it isn't.
+func ActsLater(path string) string { return actsLater(filepath.Clean(path)) }
+
 // actsLater says what a path of the project is, if that is run or read as orders later; "" if it isn't.
 func actsLater(path string) string {
 	steps := strings.Split(filepath.ToSlash(path), "/")
