@@ -288,7 +288,7 @@ func cutLast(s, separator string) (before, after string, found bool) {
 // redirects tells whether an environment variable can have another program run than the command says, or other code in it.
 func redirects(variable string) bool {
 	word := strings.ToUpper(variable)
-	return slices.Contains([]string{"PATH", "NODE_OPTIONS", "NODE_PATH", "NODE_REPL_EXTERNAL_MODULE"}, word) ||
+	return slices.Contains([]string{"PATH", "NODE_OPTIONS", "NODE_PATH", "NODE_REPL_EXTERNAL_MODULE", "NODE_COMPILE_CACHE", "OPENSSL_CONF", "OPENSSL_ENGINES", "OPENSSL_MODULES", "GCONV_PATH"}, word) ||
 		slices.ContainsFunc([]string{"LD_", "DYLD_", "NPM_CONFIG_"}, func(p string) bool { return strings.HasPrefix(word, p) })
 }
 

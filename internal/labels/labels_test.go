@@ -289,6 +289,8 @@ func TestFor(t *testing.T) {
 		"a variable for node":         {Server{Command: []string{"npx", "-y", memory}, Env: map[string]string{"NODE_OPTIONS": "--require=./x.js"}}, "", false},
 		"a variable for npm":          {Server{Command: []string{"npx", "-y", memory}, Env: map[string]string{"npm_config_registry": "https://evil.example"}}, "", false},
 		"a variable for the loader":   {Server{Command: []string{"npx", "-y", memory}, Env: map[string]string{"LD_PRELOAD": "./x.so"}}, "", false},
+		"a cache of compiled code":    {Server{Command: []string{"npx", "-y", memory}, Env: map[string]string{"NODE_COMPILE_CACHE": "./c"}}, "", false},
+		"a configuration of OpenSSL":  {Server{Command: []string{"npx", "-y", memory}, Env: map[string]string{"OPENSSL_CONF": "./c"}}, "", false},
 		"another PATH":                {Server{Command: []string{"npx", "-y", memory}, Env: map[string]string{"PATH": "."}}, "", false},
 		"its own variables":           {Server{Command: []string{"npx", "-y", memory}, Env: map[string]string{"MEMORY_FILE_PATH": "m.json"}}, "memory", true},
 		"a host without TLS":          {Server{URL: "http://mcp.context7.com/mcp"}, "", false},
