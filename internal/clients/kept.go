@@ -36,6 +36,14 @@ func Keep(dir, path string, before, after []byte, at time.Time) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
+	ignored, err := os.OpenFile(filepath.Join(dir, ".gitignore"), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) // some people keep their configuration in a repository
+	if err == nil {
+		_, err = ignored.WriteString("*\n")
+		err = errors.Join(err, ignored.Close())
+	}
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
 	raw, err := json.Marshal(Kept{Path: path, At: at.UTC(), Before: before, After: after})
 	if err != nil {
 		return err
