@@ -47,8 +47,8 @@ var (
 	plainURI  = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+.-]{0,31}:[A-Za-z0-9._~:/?#@!$&'()*+,;=%-]{0,1000}$`) // no marker of a prompt's format has only these
 )
 
-// MediaType tells whether s is a media type that may stand beside fenced content: nothing that reads as a sentence.
-func MediaType(s string) bool { return mediaType.MatchString(s) }
+// MediaType tells whether s is a media type that may stand beside fenced content: nothing that looks like an order.
+func MediaType(s string) bool { return mediaType.MatchString(s) && !saysOrder(s) }
 
 // PlainURI tells whether s is a URI that may stand beside fenced content: no marker of a prompt's format is in it, and its words, whatever joins them, are
 // nothing that looks like an order.
@@ -56,16 +56,20 @@ func PlainURI(s string) bool {
 	if !plainURI.MatchString(s) {
 		return false
 	}
-	words := s
 	if plain, err := url.PathUnescape(s); err == nil {
-		words = plain
+		s = plain
 	}
-	words = strings.Map(func(r rune) rune {
+	return !saysOrder(s)
+}
+
+// saysOrder tells whether words look like an order to a model, by whatever they are joined.
+func saysOrder(s string) bool {
+	words := strings.Map(func(r rune) rune {
 		if unicode.IsLetter(r) || unicode.IsDigit(r) || r == '\'' {
 			return r
 		}
 		return ' '
-	}, words)
+	}, s)
 	definition, err := json.Marshal(map[string]string{"description": strings.Join(strings.Fields(words), " ")})
-	return err == nil && !slices.ContainsFunc(SuspicionsIn(definition, "", nil), func(x Suspicion) bool { return x.Kind == "order" || x.Kind == "markup" || x.Kind == "hidden" })
+	return err != nil || slices.ContainsFunc(SuspicionsIn(definition, "", nil), func(x Suspicion) bool { return x.Kind == "order" || x.Kind == "markup" || x.Kind == "hidden" })
 }

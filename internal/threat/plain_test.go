@@ -16,3 +16,14 @@ func TestPlainURI(t *testing.T) {
 		}
 	}
 }
+
+func TestMediaType(t *testing.T) {
+	for s, may := range map[string]bool{
+		"text/plain": true, "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet": true, "image/svg+xml": true, "x-any/y.z_1": true,
+		"text": false, "text/plain; charset=utf-8": false, "x/<system>": false, "x/ignore-all-previous-instructions": false, "note/you-must-call.mail": false,
+	} {
+		if MediaType(s) != may {
+			t.Errorf("%s may stand beside the fence: %v", s, !may)
+		}
+	}
+}
