@@ -144,7 +144,8 @@ type ManifestTool struct {
 	Sensitivity      string   `json:"sensitivity"`
 	Effect           string   `json:"effect"`
 	Risk             string   `json:"risk,omitempty"`
-	Blocks           []string `json:"blocks"`
+	Blocks           []string `json:"blocks"`                // names, at most 100
+	BlocksMore       int      `json:"blocks_more,omitempty"` // how many more there are
 	BlockedBySession bool     `json:"blocked_by_session"`
 	Consequence      string   `json:"consequence"`
 }

@@ -12,11 +12,15 @@ type Tool struct {
 	Operation        string      `json:"operation"`
 	Sensitivity      Sensitivity `json:"sensitivity"`
 	Effect           Effect      `json:"effect"`
-	Risk             string      `json:"risk,omitempty"` // the caller fills it in; flow doesn't know it
-	Blocks           []string    `json:"blocks"`         // names of the tools that its labels block; never nil
+	Risk             string      `json:"risk,omitempty"`        // the caller fills it in; flow doesn't know it
+	Blocks           []string    `json:"blocks"`                // names of the tools that its labels block, at most MaxBlocks; never nil
+	BlocksMore       int         `json:"blocks_more,omitempty"` // how many more there are
 	BlockedBySession bool        `json:"blocked_by_session"`
 	Consequence      string      `json:"consequence"` // Blocks as a sentence
 }
+
+// MaxBlocks bounds the names that a tool's Blocks have: with all of them, the manifest of 2000 tools would have ten megabytes.
+const MaxBlocks = 100
 
 const (
 	blocksNothing = "none — safe to call before internal tools"
@@ -31,8 +35,8 @@ func Manifest(ops []Operation, held []Held) []Tool {
 	names := make([][]string, len(sets))
 	texts := make([]string, len(sets))
 	for k, set := range sets {
-		names[k] = make([]string, len(set))
-		for j, i := range set {
+		names[k] = make([]string, min(len(set), MaxBlocks))
+		for j, i := range set[:len(names[k])] {
 			names[k][j] = ops[i].Name
 		}
 		texts[k] = blocksNothing
@@ -46,7 +50,7 @@ func Manifest(ops []Operation, held []Held) []Tool {
 		copy(blocks, names[of[i]])
 		tools[i] = Tool{
 			Name: op.Name, Operation: op.ID, Sensitivity: op.Sensitivity, Effect: op.Effect,
-			Blocks: blocks, BlockedBySession: !allowed(op, held), Consequence: texts[of[i]],
+			Blocks: blocks, BlocksMore: len(sets[of[i]]) - len(blocks), BlockedBySession: !allowed(op, held), Consequence: texts[of[i]],
 		}
 	}
 	return tools

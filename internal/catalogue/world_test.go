@@ -24,7 +24,7 @@ import (
 
 // world is a catalogue on the real store, whose writes can be made to fail.
 type world struct {
-	t      *testing.T
+	t      testing.TB
 	dir    string
 	db     *store.DB
 	refuse bool // SavePins fails
@@ -90,7 +90,7 @@ humanApprovalRequired: true
 mode: operator
 `
 
-func newWorld(t *testing.T, tweak ...func(*catalogue.Options)) *world {
+func newWorld(t testing.TB, tweak ...func(*catalogue.Options)) *world {
 	t.Helper()
 	agents := t.TempDir()
 	if err := os.WriteFile(filepath.Join(agents, "worker.yaml"), []byte(declaration), 0o600); err != nil {
