@@ -30,10 +30,21 @@ const (
 
 // Client speaks to one listener of one gateway with one token.
 type Client struct {
-	base  string
-	token string
-	http  *http.Client
+	base    string
+	token   string
+	http    *http.Client
+	confirm func(ctx context.Context) (number string, err error) // nil: nobody can be asked
 }
+
+// Confirming returns a client that can have its person confirm what it asks for, where the gateway wants that (people.confirm: terminal): the
+// gateway shows a number at the terminal of this process, and confirm reads it from the person.
+func (c *Client) Confirming(confirm func(ctx context.Context) (number string, err error)) *Client {
+	with := *c
+	with.confirm = confirm
+	return &with
+}
+
+const confirmationHeader = "Sallyport-Confirmation"
 
 // New returns a client of the gateway at address, such as http://127.0.0.1:7576, that acts for the token's agent, host or person.
 // It makes no connection yet.
@@ -101,15 +112,34 @@ func (e *Unreachable) Unwrap() error { return e.Err }
 // ErrTooLarge says that an answer is larger than what is read into memory. Of a list, a shorter page may fit.
 var ErrTooLarge = errors.New("the answer is too large")
 
-// send makes a request and returns its response if the server accepted it.
+// send makes a request and returns its response if the server accepted it. Where the server waits for a confirmation, it asks for that.
 func (c *Client) send(ctx context.Context, method, path string, body any) (*http.Response, error) {
-	var r io.Reader
+	var b []byte
 	if body != nil {
-		b, err := json.Marshal(body)
-		if err != nil {
+		var err error
+		if b, err = json.Marshal(body); err != nil {
 			return nil, fmt.Errorf("the request can't be written as JSON: %w", err)
 		}
-		r = bytes.NewReader(b)
+	}
+	if c.confirm == nil || method == http.MethodGet {
+		return c.once(ctx, method, path, b, "")
+	}
+	resp, err := c.once(ctx, method, path, b, "able")
+	if p := (*Problem)(nil); !errors.As(err, &p) || p.Status != http.StatusPreconditionRequired {
+		return resp, err
+	}
+	number, err := c.confirm(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return c.once(ctx, method, path, b, number)
+}
+
+// once makes a request without a body (nil) or with one, and with a confirmation or ("") without.
+func (c *Client) once(ctx context.Context, method, path string, body []byte, confirmation string) (*http.Response, error) {
+	var r io.Reader
+	if body != nil {
+		r = bytes.NewReader(body)
 	}
 	req, err := http.NewRequestWithContext(ctx, method, c.base+path, r)
 	if err != nil {
@@ -117,6 +147,9 @@ func (c *Client) send(ctx context.Context, method, path string, body any) (*http
 	}
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
+	}
+	if confirmation != "" {
+		req.Header.Set(confirmationHeader, confirmation)
 	}
 	if c.token != "" {
 		req.Header.Set("Authorization", "Bearer "+c.token)

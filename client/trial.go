@@ -13,6 +13,7 @@ type Trial struct {
 	Databases []string     `json:"databases"`       // ids
 	Programs  []string     `json:"programs"`        // that comm.exec may run
 	Domains   []string     `json:"allowed_domains"` // of comm.fetch; none: any public one
+	Confirm   string       `json:"confirm"`         // how people confirm what they do; "": not at all
 	Workspace string       `json:"workspace"`       // the folder that has one for each session
 	Agents    []TrialAgent `json:"agents"`          // by id
 }

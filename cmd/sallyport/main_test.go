@@ -27,6 +27,7 @@ import (
 
 	"sallyport.example/client"
 	"sallyport.example/internal/audit"
+	"sallyport.example/internal/confirm"
 	"sallyport.example/internal/daemon"
 	"sallyport.example/internal/display"
 	"sallyport.example/internal/fault"
@@ -36,10 +37,14 @@ import (
 
 func TestMain(m *testing.M) {
 	sandbox.Init() // servers are started through this binary
-	testscript.Main(m, map[string]func(){"sallyport": main, "mcpserver": mcpserver, "ask": ask})
+	testscript.Main(m, programs)
 }
 
-// ask METHOD URL TOKEN [BODY] prints the status and the answer of a request, as any program that speaks HTTP could make it. A BODY that is no JSON is a form.
+// programs are those that the scripts run.
+var programs = map[string]func(){"sallyport": main, "mcpserver": mcpserver, "ask": ask}
+
+// ask METHOD URL TOKEN [BODY] prints the status and the answer of a request, as any program that speaks HTTP could make it. A BODY that is no JSON is a form;
+// CONFIRM in the environment is the number of a confirmation.
 func ask() {
 	body, form := "", false
 	if len(os.Args) > 4 {
@@ -57,6 +62,9 @@ func ask() {
 	}
 	if os.Args[3] != "" {
 		r.Header.Set("Authorization", "Bearer "+os.Args[3])
+	}
+	if number := os.Getenv("CONFIRM"); number != "" {
+		r.Header.Set(confirm.Header, number)
 	}
 	noRedirects := http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	resp, err := noRedirects.Do(r)

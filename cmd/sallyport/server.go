@@ -105,6 +105,9 @@ func (c *cli) reach(s side) (*client.Client, error) {
 	if err != nil {
 		return nil, usagef("%v (see %s, %s)", err, envURL, envToken)
 	}
+	if s == adminSide && c.output == "table" && hasTerminal() { // in other forms nobody is asked
+		cl = cl.Confirming(typedNumber)
+	}
 	return cl, nil
 }
 

@@ -42,17 +42,30 @@ for each that was answered.`,
 		example: "sallyport approvals watch\nsallyport approvals watch --output json | jq -r 'select(.risk == \"CRITICAL\") | .approval_id'", prints: true,
 	}, func(ctx context.Context, cl *client.Client, _ []string) error {
 		ctx, cancel := signal.NotifyContext(ctx, syscall.SIGHUP)
+		lines := make(chan string)
+		reach := func() (*client.Client, error) {
+			cl, err := c.reach(adminSide)
+			if err == nil && terminal(c.in) { // all lines of which are read here
+				cl = cl.Confirming(func(ctx context.Context) (string, error) { return numberFrom(ctx, lines) })
+			}
+			return cl, err
+		}
+		if c.output == "table" {
+			var err error
+			if cl, err = reach(); err != nil {
+				return err
+			}
+		}
 		f, ended := newFeed(), make(chan struct{})
 		go func() {
 			defer close(ended)
-			f.run(ctx, cl, func() (*client.Client, error) { return c.reach(adminSide) }, pause)
+			f.run(ctx, cl, reach, pause)
 		}()
 		defer func() { cancel(); <-ended }()
 		var err error
 		if c.output != "table" || c.in == nil || isNull(c.in) {
 			err = (&printer{cli: c, cl: cl, open: map[string]string{}}).run(ctx, f)
 		} else {
-			lines := make(chan string)
 			go readLines(ctx, c.in, lines) // ends with the program: reading can't be broken off
 			err = (&watcher{cl: cl, out: c.out, echoes: terminal(c.in), lines: lines, feed: f, columns: c.columns, now: time.Now, settle: settleTime, queue: queue{skipped: map[string]bool{}}}).run(ctx)
 		}

@@ -120,7 +120,9 @@ type Options struct {
 	Person func(id string) (identity.Principal, error)
 	// Outside refuses a request by a program of a governed session; nil: nobody looks. It is asked once a credential is good.
 	Outside func(r *http.Request) error
-	Labels  LabelDesk // proposes labels from recorded work; nil: nothing can be added to
+	// TokenSignIn refuses sign-ins by a token alone; nil: they are taken.
+	TokenSignIn func() error
+	Labels      LabelDesk // proposes labels from recorded work; nil: nothing can be added to
 	// Closing ends the streams of events once it is closed.
 	Closing <-chan struct{}
 }

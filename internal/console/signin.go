@@ -159,7 +159,11 @@ func (c *Console) login(w http.ResponseWriter, r *http.Request) {
 		c.refuseSignIn(w, r, identity.Principal{}, next, fault.New(fault.CredentialMissing, "That is not a token of this gateway. It begins with spt_person_."))
 		return
 	}
-	if p, err := c.o.Authenticate(secret); err != nil {
+	p, err := c.o.Authenticate(secret)
+	if err == nil && c.o.TokenSignIn != nil {
+		err = c.o.TokenSignIn()
+	}
+	if err != nil {
 		c.refuseSignIn(w, r, p, next, err)
 		return
 	}

@@ -121,7 +121,7 @@ func (c *Config) tierProblems(set agent.Set) []Problem {
 
 // voter returns the roles and identities that a person has today. Only people in the configuration have any, and admin, who always exists.
 func (c *Config) voter(person string) (approval.Voter, bool) {
-	for _, p := range c.People {
+	for _, p := range c.People.List {
 		if p.ID == person {
 			return c.withOthers(p.voter()), true
 		}
@@ -147,7 +147,7 @@ func (c *Config) withOthers(v approval.Voter) approval.Voter {
 	v.AnswersOwn = c.Approvals.Requester == requesterHigh
 	v.Others = func() (others []approval.Voter) {
 		listed := false
-		for _, p := range c.People {
+		for _, p := range c.People.List {
 			listed = listed || p.ID == bootstrapAdmin
 			if p.ID != v.Person {
 				others = append(others, p.voter())

@@ -50,7 +50,7 @@ type Config struct {
 	Agents      string `yaml:"agents,omitempty" json:"agents,omitempty" jsonschema:"Folder of agent declarations. Default ./agents if it is there, else one built-in operator agent named local."`
 	Policies    string `yaml:"policies,omitempty" json:"policies,omitempty" jsonschema:"Folder of *.cedar policies. They can only narrow what declarations grant."`
 
-	People     []PersonConfig             `yaml:"people,omitempty" json:"people,omitempty" jsonschema:"People who may act on the people's side."`
+	People     PeopleConfig               `yaml:"people,omitempty" json:"people,omitzero" jsonschema:"People who may act on the people's side: a list of them, or a map with the list and with confirm."`
 	Upstreams  map[string]UpstreamConfig  `yaml:"upstreams,omitempty" json:"upstreams,omitempty" jsonschema:"MCP servers behind the gateway, by the id that operations are known under."`
 	Operations map[string]OperationConfig `yaml:"operations,omitempty" json:"operations,omitempty" jsonschema:"The operator's word on each operation, by <server>.<tool>; <server>.* is a default for a server."`
 	Unlisted   string                     `yaml:"unlisted_operations,omitempty" json:"unlisted_operations,omitempty" jsonschema:"What happens to operations that no entry names: deny (default), ask, or ask_once: a yes covers the tool for the session."`
@@ -75,14 +75,6 @@ type Config struct {
 	root    *yaml.Node       // the file as it was read, to say where things stand
 	argless map[string]bool  // operations whose schema takes no argument, once that was compared
 	known   map[string]known // of servers with labels: catalogue, their entry in it
-}
-
-// PersonConfig is a human with roles.
-type PersonConfig struct {
-	ID         string   `yaml:"id" json:"id" jsonschema:"Id of the person."`
-	Name       string   `yaml:"name,omitempty" json:"name,omitempty" jsonschema:"Name as shown."`
-	Roles      []string `yaml:"roles" json:"roles" jsonschema:"Of viewer, approver, operator, auditor, admin."`
-	Identities []string `yaml:"identities,omitempty" json:"identities,omitempty" jsonschema:"The person's own addresses and accounts, as alice@example.com: where a call for this person sends to them, nobody is asked."`
 }
 
 // UpstreamConfig is one MCP server: a command to start, or a URL to reach.
@@ -724,25 +716,6 @@ func (c *Config) startsIn(server string) []string {
 	return all
 }
 
-func (c *Config) checkPeople(p *complaints) {
-	ids := map[string]bool{}
-	for i, person := range c.People {
-		field := fmt.Sprintf("people[%d]", i)
-		if err := identity.CheckID(person.ID); err != nil {
-			p.bad(field+".id", "", "%v", err)
-		}
-		if ids[person.ID] {
-			p.bad(field+".id", "", "%q is there twice", person.ID)
-		}
-		ids[person.ID] = true
-		for _, r := range person.Roles {
-			if _, err := identity.ParseRole(r); err != nil {
-				p.bad(field+".roles", "", "%v", err)
-			}
-		}
-	}
-}
-
 func (c *Config) checkUpstreams(p *complaints) {
 	for _, id := range slices.Sorted(maps.Keys(c.Upstreams)) {
 		u, field := c.Upstreams[id], "upstreams."+id
@@ -1024,8 +997,8 @@ func whereIs(n *yaml.Node, field string) (line, column int) {
 func (c *Config) identityProblems(file string) []Problem {
 	var all []Problem
 	of := map[string]string{} // identity in lower case -> id of its person
-	for i, p := range c.People {
-		field := fmt.Sprintf("people[%d].identities", i)
+	for i, p := range c.People.List {
+		field := c.People.field(i) + ".identities"
 		for _, identity := range p.Identities {
 			if strings.ContainsAny(identity, "*?") || strings.HasPrefix(identity, "@") || strings.TrimSpace(identity) == "" {
 				all = append(all, c.problem(file, field, agent.P1, "write each address and account of the person in full", "%.80q looks like a pattern: an identity is one address or account, and nothing else is the person's", identity))
@@ -1051,6 +1024,10 @@ func (c *Config) Warnings(file string) []Problem {
 	}
 	if c.observes() {
 		all = append(all, c.problem(file, "mode", "P1", "write mode: enforce once the labels fit; docs/operations.md, \"Observe, then enforce\"", "the gateway only observes: "+observing))
+	}
+	if c.People.confirms() && c.Console.PublicURL != "" && c.Console.OIDC == nil {
+		all = append(all, c.problem(file, peopleConfirm, "P1", "add console.oidc, or make the links on the gateway's machine with sallyport token link",
+			"a token alone signs nobody in to the console, so who reaches it at console.public_url has no way in of their own"))
 	}
 	for id, u := range c.Upstreams {
 		if u.Sandbox == "none" {
@@ -1190,7 +1167,7 @@ func (c *Config) IdentitiesOf(person string) []string {
 		return nil
 	}
 	var of []PersonConfig
-	for _, p := range c.People {
+	for _, p := range c.People.List {
 		if p.ID == person {
 			return p.Identities
 		}

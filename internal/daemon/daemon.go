@@ -331,7 +331,7 @@ func (d *Daemon) buildFaces() error {
 		return err
 	}
 	d.api = httpapi.New(d.gate, d.store, httpapi.Options{
-		Trials: d.trial, Log: d.o.Log, Version: d.o.Version, Agents: d.gate.Agents, People: func() map[string][]identity.Role { return d.config().persons() }, Upstreams: d.servers,
+		Confirm: func() bool { return d.config().People.confirms() }, Trials: d.trial, Log: d.o.Log, Version: d.o.Version, Agents: d.gate.Agents, People: func() map[string][]identity.Role { return d.config().persons() }, Upstreams: d.servers,
 		Source: func(ctx context.Context) (audit.Source, error) { return d.store.Source(ctx) },
 		Public: d.consoleURL(), Labels: d.labelDesk(), OIDC: signIn, Changes: d.changes, Configuration: d.Configuration, Reload: d.Reload, Anchor: func(ctx context.Context) anchor.Status { return d.anchored.watch.Status(ctx) },
 		Deliveries: func(ctx context.Context) ([]console.Deliveries, error) { return d.teller.deliveries(ctx) },
@@ -385,7 +385,7 @@ func (d *Daemon) labelDesk() console.LabelDesk {
 
 // personOf finds the one person who has an identity: a verified address, or issuer|subject. An identity of two people is refused.
 func (c *Config) personOf(issuer, subject, email string, verified bool) (id string, ok bool) {
-	for _, p := range c.People {
+	for _, p := range c.People.List {
 		if slices.ContainsFunc(p.Identities, func(i string) bool {
 			return i == issuer+"|"+subject || verified && email != "" && strings.EqualFold(i, email)
 		}) {
@@ -437,7 +437,7 @@ func (d *Daemon) servers() []console.ServerStatus {
 // persons returns the people of the configuration. Without any there is admin, for whom the first start makes a token.
 func (c *Config) persons() map[string][]identity.Role {
 	people := map[string][]identity.Role{}
-	for _, p := range c.People {
+	for _, p := range c.People.List {
 		for _, r := range p.Roles {
 			people[p.ID] = append(people[p.ID], identity.Role(r))
 		}
@@ -523,7 +523,7 @@ func (d *Daemon) Banner(w io.Writer, terminal bool) {
   servers  %s
 %s%s%s%s
 Stop with Ctrl-C.
-`, d.o.Version, d.consoleLine(), d.AdminURL(), people, d.AgentURL(), servers, d.anchorLine(), d.observing()+d.unlisted()+d.unread(), d.unconfinedNote(), d.begin())
+`, d.o.Version, d.consoleLine(terminal), d.AdminURL(), people, d.AgentURL(), servers, d.anchorLine(), d.observing()+d.unlisted()+d.unread(), d.unconfinedNote(), d.begin())
 }
 
 // begin says how work begins, in another terminal: in a session of its own where agents are declared, else with the token of the agent local.
@@ -551,8 +551,12 @@ func (d *Daemon) SignInLink() (link string, until time.Time, err error) {
 	return d.api.SignInLink(strings.TrimSpace(string(secret)))
 }
 
-// consoleLine names the address of the console. If admin's token is gone, people sign in with their own tokens or an identity provider.
-func (d *Daemon) consoleLine() string {
+// consoleLine names the address of the console. If admin's token is gone, people sign in with their own tokens or an identity provider. Where people
+// confirm at terminals what they do, a link is for a terminal alone: whoever reads it anywhere else could act as admin without one.
+func (d *Daemon) consoleLine(terminal bool) string {
+	if d.config().People.confirms() && !terminal {
+		return d.consoleURL() + " (a sign-in link: sallyport token link, in a terminal)"
+	}
 	link, until, err := d.SignInLink()
 	if err != nil {
 		d.o.Log.Debug("no sign-in link", "error", err)

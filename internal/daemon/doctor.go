@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"sallyport.example/internal/agent"
@@ -123,12 +124,29 @@ func Doctor(ctx context.Context, config, data string, progress func(what string)
 	} else {
 		add("mode", "ok", "", "enforce")
 	}
+	doctorConfirm(cfg, data, add)
 	doctorData(cfg, data, add)
 	doctorSandbox(cfg, add)
 	doctorAround(ctx, cfg, add)
 	running := doctorServer(ctx, data, add)
 	doctorUpstreams(ctx, cfg, data, !running, forbidden(data), add)
 	return all
+}
+
+// doctorConfirm looks whether the gateway can ask people at their terminals. It sees the programs of its own user alone.
+func doctorConfirm(cfg *Config, data string, add func(name, state, remedy, format string, args ...any)) {
+	if !cfg.People.confirms() {
+		return
+	}
+	st, err := os.Stat(data)
+	if err != nil {
+		return // nothing was ever started there, which the next row says
+	}
+	if sys, ok := st.Sys().(*syscall.Stat_t); ok && int(sys.Uid) != os.Getuid() && sys.Uid != 0 {
+		add(peopleConfirm, "failed", "use the console, or give the commands as the gateway's user", "the gateway runs as another user, and can't see who gives a command: it refuses all that need a confirmation")
+		return
+	}
+	add(peopleConfirm, "ok", "", "what people do with a token, other than to stop something, is confirmed at the terminal of the command")
 }
 
 // doctorUpstreams proves the sandbox of each server that the gateway starts, and where no gateway runs it starts each server in it, to see whether it

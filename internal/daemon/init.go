@@ -69,7 +69,13 @@ func writeNew(dir string, files []newFile) (written []string, err error) {
 // whole, decides.
 func ConfigSchema() ([]byte, error) {
 	duration := &jsonschema.Schema{Type: "string", Pattern: `^\+?(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|ms|s|m|h))+$|\$\{`, Examples: []any{"20s", "5m"}}
-	s, err := jsonschema.For[Config](&jsonschema.ForOptions{TypeSchemas: map[reflect.Type]*jsonschema.Schema{reflect.TypeFor[Duration](): duration, reflect.TypeFor[Egress](): egressSchema}})
+	people, err := peopleSchema()
+	if err != nil {
+		return nil, fmt.Errorf("people have no schema: %w", err)
+	}
+	s, err := jsonschema.For[Config](&jsonschema.ForOptions{TypeSchemas: map[reflect.Type]*jsonschema.Schema{
+		reflect.TypeFor[Duration](): duration, reflect.TypeFor[Egress](): egressSchema, reflect.TypeFor[PeopleConfig](): people,
+	}})
 	if err != nil {
 		return nil, fmt.Errorf("the configuration has no schema: %w", err)
 	}
@@ -90,10 +96,15 @@ func ConfigSchema() ([]byte, error) {
 				return nil, fmt.Errorf("the configuration has no field %s", field.path)
 			}
 		}
-		p.AnyOf = []*jsonschema.Schema{{Enum: field.words}, {Pattern: `\$\{`}} // one of the words, or what the environment says
+		p.AnyOf = wordsOrReference(field.words...)
 	}
 	b, err := json.MarshalIndent(s, "", "  ")
 	return append(b, '\n'), err
+}
+
+// wordsOrReference is one of the words, or what the environment says.
+func wordsOrReference(words ...any) []*jsonschema.Schema {
+	return []*jsonschema.Schema{{Enum: words}, {Pattern: `\$\{`}}
 }
 
 // closedValues are the fields that take one of a few values. In a path "*" stands for any key and "[]" for any element.
@@ -104,7 +115,6 @@ var closedValues = []struct {
 	{"store", []any{"sqlite"}},
 	{"mode", []any{"enforce", "observe", oldObserve}},
 	{"unlisted_operations", []any{"deny", "ask", "ask_once"}},
-	{"people.[].roles.[]", []any{"viewer", "approver", "operator", "auditor", "admin"}},
 	{"upstreams.*.sandbox", []any{"full", "partial", "none"}},
 	{"upstreams.*.first_sight", []any{"ask", "trust"}},
 	{"upstreams.*.labels", []any{labelsOfCatalogue}},
@@ -165,6 +175,7 @@ agents: agents
 
 # Who may act on the people's side: id, the name as shown, roles (viewer, approver, operator, auditor, admin), and identities, the
 # person's own addresses and accounts: an agent that works for them may send there. The first start makes a token for admin.
+# The longer form, people: {confirm: terminal, list: [...]}, has people confirm at their terminal what they do with a token, other than to stop something.
 people:
   - {id: admin, name: Administrator, roles: [admin]}
   # - {id: alice, name: Alice Ng, roles: [approver, operator], identities: [alice@example.com]}

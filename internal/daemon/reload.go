@@ -146,6 +146,12 @@ func (d *Daemon) Reload(ctx context.Context, by string) (console.Reloaded, error
 		return console.Reloaded{}, fault.New(fault.StoreUnavailable, "The gateway is stopping.")
 	}
 	ctx = context.WithoutCancel(ctx)
+	if by == bySignal && d.config().People.confirms() {
+		return console.Reloaded{}, d.refuseReload(ctx, by, &console.ReloadRefused{Problems: []console.FileProblem{{
+			File: d.config().file, Field: peopleConfirm, Problem: "a signal reloads nothing, because nobody has confirmed it at a terminal",
+			Remedy: "use sallyport reload in a terminal, or the button of the console",
+		}}})
+	}
 	p, err := d.prepare()
 	if err != nil {
 		return console.Reloaded{}, d.refuseReload(ctx, by, refusalOf(err))

@@ -73,7 +73,7 @@ var public = []string{
 
 // isPublic tells whether the value of a field may stand in the record.
 func isPublic(field string) bool {
-	personal := strings.HasPrefix(field, "people.") && !strings.HasSuffix(field, ".roles") // names and addresses
+	personal := strings.HasPrefix(field, "people.") && !strings.HasSuffix(field, ".roles") && field != peopleConfirm // names and addresses
 	return !personal && slices.ContainsFunc(public, func(p string) bool { return field == p || strings.HasPrefix(field, p+".") })
 }
 
@@ -81,7 +81,9 @@ func isPublic(field string) bool {
 func startStateOf(version string, key []byte, cfg *Config, agents agent.Set, policies *policy.Set) (startState, error) {
 	name := sha256.Sum256(key)
 	s := startState{Version: version, Key: hex.EncodeToString(name[:8]), Config: map[string]string{}, Values: map[string]json.RawMessage{}, Policies: policies.Version(), Agents: map[string]json.RawMessage{}, agentDigest: map[string]string{}}
-	text, err := yaml.Dump(cfg) // with all defaults, and the environment's values in place
+	plain := *cfg
+	plain.People.Confirm = ""      // so that the fields of people have one name in both forms; beside adds it
+	text, err := yaml.Dump(&plain) // with all defaults, and the environment's values in place
 	if err != nil {
 		return s, err
 	}
@@ -120,6 +122,9 @@ func (c *Config) beside(fields map[string]json.RawMessage) {
 			folder = real
 		}
 		add("folder", folder)
+	}
+	if c.People.Confirm != "" {
+		add(peopleConfirm, c.People.Confirm)
 	}
 	if c.project != nil {
 		add(projectFolder, c.project.Folder())

@@ -139,7 +139,7 @@ func AsWritten(dir string) (w Written, err error) {
 func (t TakeOver) config(dir string) (text []byte, vars map[string]string, err error) {
 	v := &variables{all: map[string]string{}}
 	cfg := Config{
-		Agents: "agents", People: []PersonConfig{{ID: "admin", Name: "Administrator", Roles: []string{"admin"}}},
+		Agents: "agents", People: PeopleConfig{List: []PersonConfig{{ID: "admin", Name: "Administrator", Roles: []string{"admin"}}}},
 		Upstreams: map[string]UpstreamConfig{}, Unlisted: "ask_once",
 	}
 	cfg.Listen, cfg.AdminListen = freeAddresses(inUse)

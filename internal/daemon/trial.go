@@ -34,7 +34,7 @@ func (d *Daemon) trials() (*trial.Trials, error) {
 	here := func() trial.Here {
 		cfg := d.config()
 		h := trial.Here{
-			Mode: cfg.Mode, Labels: slices.Clone(cfg.Flow.Labels), Programs: cfg.Comm.Exec.Allow, Domains: cfg.Comm.AllowedDomains, Workspace: folder,
+			Mode: cfg.Mode, Confirm: cfg.People.Confirm, Labels: slices.Clone(cfg.Flow.Labels), Programs: cfg.Comm.Exec.Allow, Domains: cfg.Comm.AllowedDomains, Workspace: folder,
 		}
 		h.Enforced = enforcedLabels(cfg, h.Labels)
 		for id := range cfg.Comm.Databases {

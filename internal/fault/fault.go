@@ -60,6 +60,7 @@ const (
 	CredentialMissing    Code = "credential.missing"    // no credential, or one that is not known, revoked or expired
 	CredentialWrongKind  Code = "credential.wrong_kind" // a good credential at the wrong door
 	RoleMissing          Code = "role.missing"          // a person without the role that the act needs
+	ConfirmationRequired Code = "confirmation.required" // a person has to confirm it at their terminal
 	NotFound             Code = "not_found"             // no such session, entry, tool … (or not yours to see)
 	Conflict             Code = "conflict"              // the state moved on, or the thing exists
 	ConfigurationInvalid Code = "configuration.invalid"
@@ -129,6 +130,7 @@ var table = map[Code]row{
 	CredentialMissing:    {401, rpcInvalidRequest, "A valid credential is needed.", false},
 	CredentialWrongKind:  {403, rpcInvalidRequest, "This credential is not for this door.", false},
 	RoleMissing:          {403, rpcInvalidRequest, "Your roles do not include this act.", false},
+	ConfirmationRequired: {403, rpcInvalidRequest, "A person has to confirm this at their terminal.", false},
 	NotFound:             {404, rpcInvalidParams, "There is no such thing here.", false},
 	Conflict:             {409, rpcRefused, "The state has moved on.", true},
 	ConfigurationInvalid: {500, rpcInternal, "The configuration is not valid.", false},

@@ -84,28 +84,28 @@ func (a *API) approvalRoutes(s *side) {
 		func(ctx context.Context, _ identity.Principal, in *PathID) (desk.Question, error) {
 			return a.g.Desk().Question(ctx, in.ID)
 		})
-	handle(s, route{method: http.MethodPost, path: at + "/approve", roles: approver, summary: "Say yes to what the digest names"},
+	handle(s, route{method: http.MethodPost, path: at + "/approve", roles: approver, asks: "Approve", summary: "Say yes to what the digest names"},
 		func(ctx context.Context, p identity.Principal, in *struct {
 			PathID
 			Body ApproveBody
 		}) (desk.Question, error) {
 			return a.g.Desk().Respond(ctx, a.voter(p), desk.Response{Approval: in.ID, Decision: approval.Approve, Digest: in.Body.Digest, Reason: in.Body.Comment})
 		})
-	handle(s, route{method: http.MethodPost, path: at + "/reject", roles: approver, summary: "Say no to what the digest names"},
+	handle(s, route{method: http.MethodPost, path: at + "/reject", roles: approver, asks: "Reject", summary: "Say no to what the digest names"},
 		func(ctx context.Context, p identity.Principal, in *struct {
 			PathID
 			Body RejectBody
 		}) (desk.Question, error) {
 			return a.g.Desk().Respond(ctx, a.voter(p), desk.Response{Approval: in.ID, Decision: approval.Reject, Digest: in.Body.Digest, Reason: in.Body.Reason})
 		})
-	handle(s, route{method: http.MethodPost, path: at + "/defer", roles: approver, summary: "Put the answer off; the expiry stays"},
+	handle(s, route{method: http.MethodPost, path: at + "/defer", roles: approver, asks: "Put off", summary: "Put the answer off; the expiry stays"},
 		func(ctx context.Context, p identity.Principal, in *struct {
 			PathID
 			Body DeferBody
 		}) (desk.Question, error) {
 			return a.g.Desk().Respond(ctx, a.voter(p), desk.Response{Approval: in.ID, Decision: approval.Deferral, Digest: in.Body.Digest, Until: in.Body.Until})
 		})
-	handle(s, route{method: http.MethodPost, path: at + "/modify", roles: approver, summary: "Ask about the same with other arguments; the answer is the new question, which waits to be answered"},
+	handle(s, route{method: http.MethodPost, path: at + "/modify", roles: approver, asks: "Ask about other arguments than those of", summary: "Ask about the same with other arguments; the answer is the new question, which waits to be answered"},
 		func(ctx context.Context, p identity.Principal, in *struct {
 			PathID
 			Body ModifyBody
@@ -116,7 +116,7 @@ func (a *API) approvalRoutes(s *side) {
 		func(ctx context.Context, _ identity.Principal, _ *struct{}) (desk.VoteCounts, error) {
 			return a.g.Desk().VoteCounts(ctx)
 		})
-	handle(s, route{method: http.MethodPost, path: "/v1/approvals/batch", roles: approver, summary: "Answer similar approvals with one decision"},
+	handle(s, route{method: http.MethodPost, path: "/v1/approvals/batch", roles: approver, asks: "Answer requests", summary: "Answer similar approvals with one decision"},
 		func(ctx context.Context, p identity.Principal, in *struct{ Body BatchBody }) (BatchAnswer, error) {
 			var answers []desk.Response
 			for _, one := range in.Body.Approvals {

@@ -39,6 +39,7 @@ func (a *API) ConnContext(ctx context.Context, conn net.Conn) context.Context {
 	if err != nil || !client.Addr().Unmap().IsLoopback() {
 		return ctx
 	}
+	ctx = context.WithValue(ctx, addressesKey{}, addresses{server, client})
 	return context.WithValue(ctx, connectionKey{}, sync.OnceValue(func() sight {
 		return a.look(func() caller.Peer { return caller.OfConnection(server, client, os.Getpid()) })
 	}))

@@ -29,6 +29,8 @@ import (
 	"sallyport.example/internal/anchor"
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/call"
+	"sallyport.example/internal/caller"
+	"sallyport.example/internal/confirm"
 	"sallyport.example/internal/console"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
@@ -63,7 +65,7 @@ type Store interface {
 	Ready(ctx context.Context) error
 }
 
-// Options are the options of New. Every field but Log, Deliveries, Clock, Public, Changes, OIDC, Labels and Trials is needed.
+// Options are the options of New. Every field but Log, Deliveries, Clock, Public, Changes, OIDC, Labels, Trials and Confirm is needed.
 type Options struct {
 	Log     *slog.Logger // nil: no log
 	Version string
@@ -87,7 +89,9 @@ type Options struct {
 	OIDC          *console.OIDC // nil: people sign in with tokens and links alone
 	// Trials are those of sallyport doctor --live; nil: there are none.
 	Trials *trial.Trials
-	Labels console.LabelDesk // nil: there is no configuration file that labels could be added to
+	// Confirm tells whether people have to confirm at their terminal what they do with a token; nil: they don't.
+	Confirm func() bool
+	Labels  console.LabelDesk // nil: there is no configuration file that labels could be added to
 }
 
 // API holds both sides. Make it with New.
@@ -105,6 +109,7 @@ type API struct {
 	openapi       []byte
 	closeOnce     sync.Once
 	closing       chan struct{}
+	confirmations *confirm.Confirmations
 	looking       chan struct{} // has an element for each look at processes that is under way
 }
 
@@ -127,10 +132,14 @@ func New(g *gateway.Gateway, s Store, o Options) *API {
 	if a.clock == nil {
 		a.clock = time.Now
 	}
+	if a.o.Confirm == nil {
+		a.o.Confirm = func() bool { return false }
+	}
+	a.confirmations = confirm.New(caller.Terminal.Show, a.clock)
 	a.console = console.New(console.Options{
 		Version: o.Version, Log: a.log, Clock: a.clock, Gateway: g, Refused: g.Refused, Changes: o.Changes, Configuration: o.Configuration, Reload: o.Reload, Store: s, Agents: o.Agents, Upstreams: o.Upstreams, Deliveries: o.Deliveries, Anchor: o.Anchor, Source: o.Source, Public: o.Public, Closing: a.closing, Labels: o.Labels,
 		Authenticate: func(secret string) (identity.Principal, error) { return a.person(a.g.Standing().Authenticate(secret)) },
-		OIDC:         o.OIDC, Person: a.configured, Outside: outside,
+		OIDC:         o.OIDC, Person: a.configured, Outside: outside, TokenSignIn: a.noTokenSignIn,
 	})
 	a.doc = &huma.OpenAPI{
 		OpenAPI: "3.1.0",
@@ -175,6 +184,7 @@ func (a *API) side(tag string, people bool) *side {
 	}}
 	formats := huma.DefaultFormats
 	if people {
+		s.web.Single = []string{confirm.Header}
 		formats = markupFree
 		if public, err := url.Parse(a.o.Public); err == nil {
 			s.web.ProxyHost = public.Host

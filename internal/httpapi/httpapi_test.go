@@ -231,6 +231,7 @@ type world struct {
 	servers      []console.ServerStatus
 	reloads      []string // by whom
 	reloadFails  error
+	confirms     bool // people confirm at their terminals
 }
 
 // nobody is the people of a configuration that names none.
@@ -261,7 +262,7 @@ func newWorld(t testing.TB, tweak ...func(*gateway.Options)) *world {
 	}
 	w.servers = []console.ServerStatus{{ID: "mail", State: "up", Protocol: "2025-11-25", Name: "Mail", Version: "1", Instructions: "i", LastError: "e", Restarts: 1, Definitions: 1, Since: time.Now()}}
 	w.api = httpapi.New(w.g, w.store, httpapi.Options{
-		Version: "test", Agents: w.g.Agents, Clock: w.clock.now,
+		Version: "test", Agents: w.g.Agents, Clock: w.clock.now, Confirm: func() bool { return w.confirms },
 		People: func() map[string][]identity.Role {
 			return map[string][]identity.Role{"bob": {identity.Viewer, identity.Operator}, "alice": {identity.Admin}}
 		},

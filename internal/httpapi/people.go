@@ -103,7 +103,10 @@ type DigestBody struct {
 
 // openingRoutes are about sessions that begin.
 func (a *API) openingRoutes(s *side) {
-	handle(s, route{method: http.MethodPost, path: "/v1/sessions", roles: operator, status: http.StatusCreated, summary: "Open a session for an agent"},
+	hookKey := func(_, out any) ([]string, time.Duration) { // sallyport run makes the session's key right behind it
+		return []string{"/v1/sessions/" + out.(OpenedSession).SessionID + "/hook-key"}, time.Minute
+	}
+	handle(s, route{method: http.MethodPost, path: "/v1/sessions", roles: operator, status: http.StatusCreated, covers: hookKey, summary: "Open a session for an agent"},
 		func(ctx context.Context, p identity.Principal, in *struct{ Body OpenBody }) (OpenedSession, error) {
 			return a.open(ctx, p, in.Body)
 		})
@@ -167,7 +170,7 @@ func (a *API) sessionRoutes(s *side) {
 			}
 			return status(a.g.Release(ctx, in.ID, labels, p.String(), in.Body.Reason))
 		})
-	handle(s, route{method: http.MethodPost, path: at + "/close", roles: operator, emptyBody: true, summary: "End a session for good"},
+	handle(s, route{method: http.MethodPost, path: at + "/close", roles: operator, emptyBody: true, onlyStops: true, summary: "End a session for good"},
 		func(ctx context.Context, p identity.Principal, in *struct {
 			PathID
 			Body ReasonBody
@@ -325,14 +328,15 @@ func (a *API) catalogueRoutes(s *side) {
 		})
 	for _, act := range []struct {
 		path, summary string
+		stops         bool
 		do            func(ctx context.Context, agent string, body AsideBody, by string) error
 	}{
-		{"/quarantine", "Put an agent aside: its calls are refused, its sessions stay", a.quarantine},
-		{"/restore", "End an agent's quarantine", func(ctx context.Context, agent string, body AsideBody, by string) error {
+		{"/quarantine", "Put an agent aside: its calls are refused, its sessions stay", true, a.quarantine},
+		{"/restore", "End an agent's quarantine", false, func(ctx context.Context, agent string, body AsideBody, by string) error {
 			return a.g.Standing().Restore(ctx, agent, body.Reason, by)
 		}},
 	} {
-		handle(s, route{method: http.MethodPost, path: "/v1/agents/{id}" + act.path, roles: operator, summary: act.summary},
+		handle(s, route{method: http.MethodPost, path: "/v1/agents/{id}" + act.path, roles: operator, onlyStops: act.stops, summary: act.summary},
 			func(ctx context.Context, p identity.Principal, in *struct {
 				PathID
 				Body AsideBody

@@ -16,6 +16,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"sallyport.example/internal/call"
+	"sallyport.example/internal/caller"
 	"sallyport.example/internal/declare"
 	"sallyport.example/internal/desk"
 	"sallyport.example/internal/fault"
@@ -32,6 +33,9 @@ type route struct {
 	status       int             // of a success; 0: 200
 	emptyBody    bool            // no body at all counts as {}
 	hooks        bool            // the key of a client's prompt hook may use it: nothing else is open to that
+	asks         string          // what people are asked to confirm; "": the summary
+	onlyStops    bool            // it only stops or ends something, so nobody has to confirm it at a terminal
+	covers       covers          // what a confirmed request covers besides itself; nil: nothing
 	listsFields  bool            // the handler reads the body's fields strictly itself, to list everything that is wrong with them
 }
 
@@ -41,7 +45,8 @@ type whoKey struct{}
 // who is who asks, and from where.
 type who struct {
 	identity.Principal
-	remote string
+	remote    string
+	confirmed caller.Process // whose request was confirmed at its terminal; the zero value: none was
 }
 
 // handle serves a route with a typed input and answer. huma passes only a context and the input to a handler, so the principal travels in the
@@ -59,21 +64,20 @@ func handle[I, O any](s *side, rt route, h func(ctx context.Context, p identity.
 		if err == nil && p.Kind == identity.Hook && !rt.hooks {
 			err = fault.New(fault.CredentialWrongKind, "This key is for the person's words alone.")
 		}
-		asking := who{p, web.Remote(r)}
+		asking := who{Principal: p, remote: web.Remote(r)}
+		var b []byte
+		if err == nil && hasBody {
+			b, err = readBody(w, r, body, rt.emptyBody)
+			r.Body = io.NopCloser(bytes.NewReader(b))
+			r.Header.Set("Content-Type", "application/json")
+		}
+		if err == nil {
+			asking.confirmed, err = s.confirmed(r, p, rt, b)
+		}
 		if err != nil {
 			s.recordRefusal(r.Context(), asking, rt, err)
 			s.refuse(w, r, err)
 			return
-		}
-		if hasBody {
-			b, err := readBody(w, r, body, rt.emptyBody)
-			if err != nil {
-				s.recordRefusal(r.Context(), asking, rt, err)
-				s.refuse(w, r, err)
-				return
-			}
-			r.Body = io.NopCloser(bytes.NewReader(b))
-			r.Header.Set("Content-Type", "application/json")
 		}
 		next(huma.WithValue(ctx, whoKey{}, asking))
 	}}
@@ -84,6 +88,10 @@ func handle[I, O any](s *side, rt route, h func(ctx context.Context, p identity.
 		if err != nil {
 			s.recordRefusal(ctx, asking, rt, err)
 			return nil, s.fail(ctx, err)
+		}
+		if rt.covers != nil && asking.confirmed.PID != 0 {
+			paths, d := rt.covers(in, out)
+			s.a.confirmations.Cover(asking.confirmed, paths, d)
 		}
 		return &answer{out}, nil
 	})

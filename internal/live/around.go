@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"syscall"
 
 	"sallyport.example/client"
 	"sallyport.example/internal/clients"
@@ -165,6 +166,24 @@ func (p *prober) commands(ctx context.Context) Row {
 		}
 	}
 	return together("a program in a governed session could not use people's commands, with the session's token in its environment or without it", rows...)
+}
+
+// confirmation tries a people's command without a terminal. It would change nothing: there is no such session.
+func (p *prober) confirmation(ctx context.Context) Row {
+	if p.here.Confirm == "" {
+		return unused("people.confirm is not set")
+	}
+	command := append(append([]string{}, p.o.Command...), "sessions", "phase", "sess_doctor", "planning", "--reason", reason)
+	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	out, err := cmd.CombinedOutput()
+	switch {
+	case err != nil && bytes.Contains(out, []byte("This needs your confirmation")):
+		return Row{State: OK, Detail: "a people's command without a terminal was refused"}
+	case err != nil && bytes.Contains(out, []byte("sess_doctor")):
+		return Row{State: Failed, Detail: "a people's command without a terminal was taken", Remedy: "run the gateway as the user who gives the commands"}
+	}
+	return Row{State: Untried, Detail: fmt.Sprintf("a people's command without a terminal failed for another reason: %v: %.200s", err, out)}
 }
 
 func hasProc() bool {

@@ -140,6 +140,7 @@ func (p *prober) tries() []try {
 		one("quarantine", p.quarantine),
 		one("changed definition", p.changed),
 		one("people's commands", p.commands),
+		one("people's confirmation", p.confirmation),
 		one("audit log", p.log),
 		one("audit anchor", p.anchor),
 		{"server", func(ctx context.Context) []Row { return p.o.Confined(ctx, filepath.Join(p.folder, "canary")) }},

@@ -33,6 +33,7 @@ type Here struct {
 	Databases []string `json:"databases"`               // ids
 	Programs  []string `json:"programs"`                // that comm.exec may run
 	Domains   []string `json:"allowed_domains"`         // of comm.fetch; none: any public one
+	Confirm   string   `json:"confirm,omitempty"`       // how people confirm what they do; "": not at all
 	Workspace string   `json:"workspace"`               // the folder that has one for each session
 	Agents    []Agent  `json:"agents" maxItems:"10000"` // by id
 }
