@@ -150,6 +150,7 @@ func TestConfigSchema(t *testing.T) {
 		exampleConfig, uncomment(t, exampleConfig), "{}",
 		"mode: observe", "mode: shadow", `mode: "${MODE}"`, "limits: {network_timeout: 1h30m}", `limits: {network_timeout: "${T}"}`,
 		"operations: {a.b: {level: 1, emits: [], blocked_by: [pii]}}",
+		"people: [{id: a, roles: [admin]}]", "people: {confirm: terminal, list: [{id: a, roles: [admin]}]}", `people: {confirm: "${CONFIRM}"}`,
 		"comm: {allowed_domains: [], exec: {allow: [git]}}", "models: [{id: x, key: y}]", "notify: [{kind: webhook, on: [alert]}]",
 	} {
 		if err := valid(good); err != nil {
@@ -157,6 +158,7 @@ func TestConfigSchema(t *testing.T) {
 		}
 	}
 	for _, bad := range []string{
+		"people: alice", "people: {confirm: phone}", "people: {list: [{id: a, roles: [boss]}]}", "people: {confirmed: terminal}",
 		"lisen: x", "people: [{id: a, roles: [boss]}]", "people: [{id: a, rolls: []}]", "people: [{roles: []}]", "mode: off-ish", "store: postgres",
 		"upstreams: {a: {comand: [x]}}", "upstreams: {a: {timeout: 5}}", "limits: {network_timeout: 5 minutes}", "limits: {network_timeout: soon}",
 		"operations: {a.b: {sensitivity: secret}}", "operations: {a.b: {level: high}}", "flow: {label: []}", "unlisted_operations: permit",
