@@ -341,7 +341,8 @@ func (c *cli) root() *cobra.Command {
 
 Commands that talk to a running gateway find it through its data directory (--data, by default ` + defaultData + ` in the working
 directory) or through SALLYPORT_URL and SALLYPORT_TOKEN. People's commands use the admin address and a person's token; manifest, plan,
-connect and client use the agents' address and an agent's or session's token.
+connect and client use the agents' address and an agent's or session's token. With people.confirm: terminal the gateway shows a number at your terminal
+for what you change, and you type it.
 
 Exit codes: 0 done; 1 refused, or something was found; 2 usage or configuration; 3 the server can't be reached.`,
 		Example: indent(`sallyport demo                                            see what it does
