@@ -27,16 +27,13 @@ const confirmTerminal = "terminal"
 
 // PeopleConfig says who the people are, and how they confirm what they do. It is a list of persons, or a map with the list.
 type PeopleConfig struct {
-	Confirm string
-	List    []PersonConfig
-	mapped  bool // it was written as a map
-}
-
-// peopleMap is the longer form.
-type peopleMap struct {
 	Confirm string         `yaml:"confirm,omitempty" json:"confirm,omitempty" jsonschema:"terminal: what people do with a token that is more than to stop something has to be confirmed at the terminal that the command is given in. The console is not concerned; a token alone signs nobody in there. Default: nothing is confirmed."`
 	List    []PersonConfig `yaml:"list,omitempty" json:"list,omitempty" jsonschema:"The people."`
+	mapped  bool           // it was written as a map
 }
+
+// peopleMap is the longer form, as it stands in the file.
+type peopleMap PeopleConfig
 
 // UnmarshalYAML reads either form.
 func (p *PeopleConfig) UnmarshalYAML(n *yaml.Node) error {
@@ -46,7 +43,7 @@ func (p *PeopleConfig) UnmarshalYAML(n *yaml.Node) error {
 	case yaml.MappingNode:
 		var m peopleMap
 		err := n.Load(&m, yaml.WithKnownFields())
-		*p = PeopleConfig{m.Confirm, m.List, true}
+		*p, p.mapped = PeopleConfig(m), true
 		return err
 	}
 	return errors.New("people is a list of persons, or a map: people: {confirm: terminal, list: [{id: alice, roles: [admin]}]}")
@@ -57,7 +54,7 @@ func (p PeopleConfig) MarshalYAML() (any, error) {
 	if p.Confirm == "" {
 		return p.List, nil
 	}
-	return peopleMap{p.Confirm, p.List}, nil
+	return peopleMap(p), nil
 }
 
 // confirms tells whether people confirm at their terminals what they do with a token.
