@@ -164,7 +164,7 @@ func TestReloadRefusesWhatIsWrong(t *testing.T) {
 		"a variable":      {func(i *installed) { i.write("sallyport.yaml", ownPorts+"mode: ${NOT_SET_ANYWHERE}\n") }, "", "NOT_SET_ANYWHERE is not set"},
 		"a contradiction": {func(i *installed) { i.write("sallyport.yaml", ownPorts+"approvals: {medium_delay: 2h}\n") }, "approvals.medium_delay", "would expire"},
 		"an operation":    {func(i *installed) { i.write("sallyport.yaml", ownPorts+"operations: {crm.read: {effect: read}}\n") }, "operations.crm.read", "no upstream"},
-		"no file":         {func(i *installed) { _ = os.Remove(filepath.Join(i.dir, "sallyport.yaml")) }, "", "no such file"},
+		"no file":         {func(i *installed) { _ = os.Remove(filepath.Join(i.dir, "sallyport.yaml")) }, "", "there is no file"},
 		"a pipe": {func(i *installed) {
 			p := filepath.Join(i.dir, "sallyport.yaml")
 			_ = os.Remove(p)

@@ -92,6 +92,19 @@ func Init() {
 	unix.Exit(s.Exit) // and not os.Exit, which under the race detector sleeps for a second
 }
 
+// endWith waits until the gateway is gone, or has given this up. Then it ends the group, or in the tier Full, where a program may leave it, the whole
+// namespace.
+func (spec *launchSpec) endWith(gateway *os.File) {
+	gateway.Read(make([]byte, 1))
+	for { // in a namespace of its own the launcher outlives this, and may be about to start the program
+		if spec.Tier == Full {
+			unix.Kill(-1, unix.SIGKILL)
+		}
+		unix.Kill(0, unix.SIGKILL)
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
 func launch() (status, error) {
 	var spec launchSpec
 	in := os.NewFile(specFD, "launch specification")
@@ -107,16 +120,7 @@ func launch() (status, error) {
 	if spec.Tier == Full {
 		ignoreSignals() // elsewhere Landlock's scope keeps the program's signals from us
 	}
-	go func() { // when the gateway is gone, or has given this up, the group ends, or in the tier Full, where a program may leave it, the whole namespace
-		in.Read(make([]byte, 1))
-		for { // in a namespace of its own the launcher outlives this, and may be about to start the program
-			if spec.Tier == Full {
-				unix.Kill(-1, unix.SIGKILL)
-			}
-			unix.Kill(0, unix.SIGKILL)
-			time.Sleep(20 * time.Millisecond)
-		}
-	}()
+	go spec.endWith(in)
 	if err := spec.surroundings(); err != nil {
 		return status{}, err
 	}
