@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,6 +18,7 @@ import (
 	"sallyport.example/client"
 	"sallyport.example/internal/console"
 	"sallyport.example/internal/display"
+	"sallyport.example/internal/fault"
 	"sallyport.example/internal/killsocket"
 	"sallyport.example/internal/sentence"
 )
@@ -326,7 +328,7 @@ func (c *cli) kill() *cobra.Command {
 	return c.switching((*client.Client).Kill, true, about{
 		use: "kill [AGENT]", short: "Stop an agent, or all of them, at once",
 		long: `Calls that run are cancelled and their results discarded; new ones are refused. It acts before it is written down, and survives restarts. Without
-AGENT it stops everything. An AGENT that nobody declared needs --yes. Where the gateway does not answer over HTTP within two seconds, or there is no token,
+AGENT it stops everything. An AGENT that nobody declared needs --yes. Where the gateway does not answer over HTTP within two seconds or has no room, or there is no token,
 kill without AGENT goes through kill.sock in the data directory (--data), which takes no token: who can write there may stop everything.`,
 		example: "sallyport kill --reason \"strange mails are going out\"\nsallyport kill research-assistant --reason \"asks for passwords\"",
 	})
@@ -399,7 +401,10 @@ func (c *cli) switchOverHTTP(ctx context.Context, agent, reason string, act swit
 	}
 	k, err := act(cl, bounded, agent, reason)
 	var silent *client.Unreachable
+	var refused *client.Problem
 	switch {
+	case stops && errors.As(err, &refused) && (refused.Status >= http.StatusInternalServerError || refused.Code == string(fault.LimitRate)): // it has no room for the request
+		return nil, &unheard{err}
 	case err != nil && bounded.Err() != nil && ctx.Err() == nil:
 		return nil, &unheard{unreachable("the gateway did not answer within %s", killWithin)}
 	case errors.As(err, &silent):

@@ -3,8 +3,10 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -135,5 +137,38 @@ func TestKillWhileAnAgentHoldsAllConnections(t *testing.T) {
 	list, headers := modern("tools/list", "", "")
 	if status, body := w.post("/mcp", w.token("another"), list, headers); status != 200 {
 		t.Errorf("another agent: %d %s", status, body)
+	}
+}
+
+// People's own programs have taken all places of people's listener, and each waits for news: the command goes through the socket.
+func TestKillWhilePeoplesListenerIsFull(t *testing.T) {
+	p := newPlace(t, "")
+	w, err := tryLaunch(t, p, []string{"sh", "-c", `ulimit -n 64; exec "$@"`, "sh"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	http.DefaultClient.CloseIdleConnections()
+	address, full := strings.TrimPrefix(w.admin, "http://"), false
+	for range 20 {
+		c, err := net.DialTimeout("tcp", address, 5*time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		_ = c.SetDeadline(time.Now().Add(time.Minute))
+		fmt.Fprintf(c, "GET /v1/events HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\n\r\n", address, p.secret(t, "admin.token"))
+		answer := make([]byte, 12)
+		if _, err := io.ReadFull(c, answer); err != nil || string(answer) == "HTTP/1.1 503" {
+			full = true
+			break
+		}
+	}
+	if !full {
+		t.Fatal("people's listener takes all connections")
+	}
+	code, out, errs := cli(t, p, nil, "kill", "--reason", "strange mails", "--data", p.data, "-o", "json")
+	var now client.KillStatus
+	if err := json.Unmarshal([]byte(out), &now); code != 0 || err != nil || !now.Global.Active || !now.Global.Durable || !strings.Contains(errs, killsocket.Name) {
+		t.Fatalf("%d %v\n%s\n%s", code, err, out, errs)
 	}
 }
