@@ -436,3 +436,47 @@ func TestReasonsBesideParameters(t *testing.T) {
 		t.Errorf("%+v, %v", p, err)
 	}
 }
+
+// A result has so many blocks at most, of each kind of result. The rest is in the last one, as text, and nothing of it is lost.
+func TestBlocksAreBounded(t *testing.T) {
+	const sent = 5 * maxBlocks
+	of := func(list, block string) json.RawMessage {
+		return json.RawMessage(`{"` + list + `":[` + strings.Repeat(block+",", sent-1) + strings.Replace(block, "x", "the last", 1) + `]}`)
+	}
+	issuer, err := guard.NewIssuer(make([]byte, 32))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		list   string
+		result json.RawMessage
+		wrap   func(*wrapper, map[string]json.RawMessage) (map[string]any, error)
+	}{
+		"resources of a tool":     {"content", of("content", `{"type":"resource","resource":{"uri":"shy://a","text":"x"}}`), (*wrapper).content},
+		"unknown blocks":          {"content", of("content", `{"type":"image","data":"!","mimeType":"x"}`), (*wrapper).content},
+		"contents of a resource":  {"contents", of("contents", `{"uri":"shy://a","text":"x"}`), (*wrapper).contents},
+		"messages of a prompt":    {"messages", of("messages", `{"role":"user","content":{"type":"text","text":"x"}}`), (*wrapper).messages},
+		"images between the text": {"content", of("content", `{"type":"text","text":"x"},{"type":"image","data":"aaaa","mimeType":"image/png"}`), (*wrapper).content},
+	} {
+		e := Envelope{Issuer: issuer, From: guard.Source{Operation: "shy.look", Session: "s", Source: "shy.look", CallID: "call_1", At: time.Unix(0, 0)}}
+		wrapped, _, err := e.wrap(test.result, test.wrap)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		var all map[string]json.RawMessage
+		var blocks []json.RawMessage
+		if err := errors.Join(json.Unmarshal(wrapped, &all), json.Unmarshal(all[test.list], &blocks)); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if len(blocks) > maxBlocks || len(blocks) == 0 || !strings.Contains(string(blocks[len(blocks)-1]), "the last") {
+			t.Errorf("%s: %d blocks, the last of them %.300s", name, len(blocks), blocks[len(blocks)-1])
+		}
+		if len(wrapped) > 10*len(test.result) {
+			t.Errorf("%s: %d bytes leave as %d", name, len(test.result), len(wrapped))
+		}
+		if !strings.Contains(string(wrapped), "the last") {
+			t.Errorf("%s: the last block is lost", name)
+		}
+	}
+}

@@ -84,6 +84,10 @@ func (w *wrapper) content(members map[string]json.RawMessage) (map[string]any, e
 	if err != nil {
 		return nil, err
 	}
+	blocks, rest := capped(blocks)
+	if rest != nil {
+		blocks = append(blocks, encoded(map[string]any{"type": "text", "text": *rest}))
+	}
 	structured, texts := members["structuredContent"], []string(nil)
 	if string(structured) == "null" {
 		structured = nil
@@ -139,6 +143,11 @@ func (w *wrapper) contents(members map[string]json.RawMessage) (map[string]any, 
 	if err != nil {
 		return nil, err
 	}
+	contents, rest := capped(contents)
+	if rest != nil {
+		uri, _ := call.Get(contents[0], "uri")
+		contents = append(contents, encoded(map[string]any{"uri": uri, "text": *rest}))
+	}
 	next := make([]map[string]any, len(contents))
 	for i, c := range contents {
 		if next[i] = w.resource(c); next[i] == nil {
@@ -157,6 +166,10 @@ func (w *wrapper) messages(members map[string]json.RawMessage) (map[string]any, 
 	if err != nil {
 		return nil, err
 	}
+	messages, rest := capped(messages)
+	if rest != nil {
+		messages = append(messages, encoded(map[string]any{"role": "user", "content": map[string]any{"type": "text", "text": *rest}}))
+	}
 	next := make([]map[string]any, len(messages))
 	for i, m := range messages {
 		block, _ := call.Get(m, "content")
@@ -170,6 +183,38 @@ func (w *wrapper) messages(members map[string]json.RawMessage) (map[string]any, 
 		next[i] = map[string]any{"role": role, "content": w.block(block)}
 	}
 	return map[string]any{"messages": next}, nil
+}
+
+// maxBlocks bounds the blocks of a result: each has a fence of its own, which can be a hundred times as long as what is in it.
+const maxBlocks = 256
+
+// capped are the first of all, and the rest as one text where there are more than maxBlocks: texts as they are, anything else as its JSON.
+func capped(all []json.RawMessage) (first []json.RawMessage, rest *string) {
+	if len(all) <= maxBlocks {
+		return all, nil
+	}
+	first, all = all[:maxBlocks-1:maxBlocks-1], all[maxBlocks-1:]
+	var b strings.Builder
+	for _, block := range all {
+		if s, ok := call.GetText(block, "text"); ok && isText(block) {
+			b.WriteString(s)
+		} else {
+			b.Write(block)
+		}
+		b.WriteByte('\n')
+	}
+	s := b.String()
+	return first, &s
+}
+
+func isText(block json.RawMessage) bool {
+	kind, _ := call.GetText(block, "type")
+	return kind == "text"
+}
+
+func encoded(members map[string]any) json.RawMessage {
+	b, _ := call.Encode(members) // of texts and of JSON: can't fail
+	return b
 }
 
 // checked is the result as it can be read without looking back: what a server says twice, or in two spellings of a name, counts as encoding/json reads it.

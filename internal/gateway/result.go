@@ -27,6 +27,8 @@ const (
 	// shownMax is the largest payload that stands in its entry; larger ones are stored apart, and above keptMax only by hash.
 	shownMax = 1 << 10
 	keptMax  = 1 << 20
+	// releasedMax bounds what leaves: the largest result of a server, with room for its fences and for what has to be escaped in them.
+	releasedMax = 20 << 20
 )
 
 // outcome is what became of a call: what is written down, and what is released once it is.
@@ -256,9 +258,9 @@ func (c *crossing) inspectResult(out *outcome, result effect.Result) {
 	out.entry.Result = c.g.payload(result.JSON)
 	c.contaminate(out, result.JSON)
 	out.entry.Decision = "ok"
-	invalid := func(reason string) {
-		out.verdict = fault.Refuse("inspect", fault.ResultInvalid, reason)
-		out.entry.Decision, out.entry.Stage, out.entry.Code, out.entry.Reason = "error", "inspect", string(fault.ResultInvalid), out.verdict.Reason
+	discarded := func(code fault.Code, reason string) {
+		out.verdict = fault.Refuse("inspect", code, reason)
+		out.entry.Decision, out.entry.Stage, out.entry.Code, out.entry.Reason = "error", "inspect", string(code), out.verdict.Reason
 	}
 	failed, err := c.effect.Inspect(result.JSON)
 	if err != nil {
@@ -266,7 +268,7 @@ func (c *crossing) inspectResult(out *outcome, result effect.Result) {
 		if f.Cause != nil {
 			c.g.log.Warn("a result does not match its schema", "operation", c.op.ID, "call_id", c.id, "error", f.Cause)
 		}
-		invalid(f.Message)
+		discarded(fault.ResultInvalid, f.Message)
 		return
 	}
 	if failed {
@@ -279,7 +281,11 @@ func (c *crossing) inspectResult(out *outcome, result effect.Result) {
 	wrapped, attribution, err := c.wrap(result, trusted, out.stored)
 	if err != nil {
 		c.g.log.Warn("a result could not be wrapped", "operation", c.op.ID, "call_id", c.id, "error", err)
-		invalid(fmt.Sprintf("The server's result has not the form of an answer to %s; it was discarded.", c.r.Method))
+		if fault.Is(err, fault.ResultTooLarge) {
+			discarded(fault.ResultTooLarge, fault.Of(err).Message)
+			return
+		}
+		discarded(fault.ResultInvalid, fmt.Sprintf("The server's result has not the form of an answer to %s; it was discarded.", c.r.Method))
 		return
 	}
 	out.result, out.entry.Attribution = wrapped, attribution
@@ -351,7 +357,7 @@ func (c *crossing) inspectFailure(out *outcome, err error) {
 				Text: "The operation may or may not have had its effect. Find out before it is done again."})
 		}
 	}
-	if code == fault.ResultTooLarge || code == fault.ResultInvalid {
+	if code == fault.ResultTooLarge || code == fault.ResultInvalid || code == fault.LimitRate {
 		out.entry.Decision = "error" // it was answered, and the answer was thrown away
 	}
 	if failure.Tells { // it reached what it is for: what became of that can show in how it failed
@@ -393,7 +399,10 @@ func (c *crossing) wrap(result effect.Result, trusted bool, stored []flow.Held) 
 	for _, h := range addHeld(c.declaredLabels(), stored) {
 		e.Brings = append(e.Brings, string(h.Label))
 	}
-	return c.effect.Wrap(result.JSON, e)
+	if wrapped, attribution, err = c.effect.Wrap(result.JSON, e); len(wrapped) > releasedMax {
+		return nil, nil, fault.New(fault.ResultTooLarge, "With its fences the result is over %d bytes; it was discarded.", releasedMax)
+	}
+	return wrapped, attribution, err
 }
 
 // source is where the content came from, as the attribution names it.
