@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -18,6 +17,7 @@ import (
 	"sallyport.example/internal/console"
 	"sallyport.example/internal/daemon"
 	"sallyport.example/internal/demo"
+	"sallyport.example/internal/memory"
 	"sallyport.example/lab/lint"
 	"sallyport.example/lab/propose"
 )
@@ -53,7 +53,7 @@ sallyport serve --config /etc/sallyport/sallyport.yaml --data /var/lib/sallyport
 		for _, w := range cfg.Warnings(name) {
 			log.Warn("configuration", "problem", w.String())
 		}
-		tuneRuntime()
+		memory.Tune(cfg.MemoryLimit())
 		d, err := daemon.New(ctx, cfg, daemon.Options{Data: c.data, Version: buildVersion(), Log: log,
 			Labels: func(config string, record func(ctx context.Context, e audit.Entry) error) console.LabelDesk {
 				return propose.NewDesk(config, c.data, record)
@@ -91,18 +91,6 @@ func followKills(ctx context.Context, came <-chan os.Signal, pull func()) {
 		case <-came:
 			pull()
 		}
-	}
-}
-
-// tuneRuntime trades memory for time. The gateway allocates much for each call and holds little, so that with
-// Go's default the collector would run some hundred times a second and cost as much as the work. A heap may grow to five times
-// what is live; near 48 MiB the collector runs as often as it must to stay there. GOGC and GOMEMLIMIT in the environment win.
-func tuneRuntime() {
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(400)
-	}
-	if os.Getenv("GOMEMLIMIT") == "" {
-		debug.SetMemoryLimit(48 << 20)
 	}
 }
 

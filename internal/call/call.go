@@ -67,7 +67,12 @@ type Exchange struct {
 	// Multi-round-trip requests (MCP 2026-07-28): the client's answers and the server's own opaque state, already unsealed.
 	InputResponses json.RawMessage
 	RequestState   string
+	// Room takes the memory for what comes back.
+	Room Room
 }
+
+// Room takes memory for bytes more before they are read, or fails. A nil one has always room.
+type Room interface{ More(bytes int) error }
 
 // RPCError is a JSON-RPC error that was answered in place of a result. JSON is its error object, strictly parsed and bounded.
 type RPCError struct{ JSON json.RawMessage }

@@ -28,6 +28,7 @@ import (
 	"sallyport.example/internal/comm"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/identity"
+	"sallyport.example/internal/memory"
 	"sallyport.example/internal/notify"
 	"sallyport.example/internal/policy"
 	"sallyport.example/internal/project"
@@ -144,6 +145,15 @@ type LimitsConfig struct {
 	NetworkTimeout        Duration `yaml:"network_timeout,omitempty" json:"network_timeout,omitempty" jsonschema:"Longest network operation, also of upstreams without a timeout of their own. Default 30s."`
 	FileTimeout           Duration `yaml:"file_timeout,omitempty" json:"file_timeout,omitempty" jsonschema:"Longest file operation. Default 10s."`
 	ExecutionBudget       Duration `yaml:"execution_budget,omitempty" json:"execution_budget,omitempty" jsonschema:"Time in operations over a session's life. Default 300s."`
+	Memory                Bytes    `yaml:"memory,omitempty" json:"memory,omitempty" jsonschema:"Memory of the gateway's process, as 512MiB or 2GiB; at least 192MiB. Half of it is for requests. Default an eighth of the machine's or the control group's."`
+}
+
+// MemoryLimit is the memory of the process: what the file says, or a share of the machine's.
+func (c *Config) MemoryLimit() int64 {
+	if c.Limits.Memory > 0 {
+		return int64(c.Limits.Memory)
+	}
+	return memory.Default()
 }
 
 // CommConfig says what the built-in external operations may reach.
@@ -229,6 +239,28 @@ type OIDCConfig struct {
 
 // Duration is written as Go writes it: 20s, 5m.
 type Duration time.Duration
+
+// Bytes is written with its unit: 512MiB, 2GiB.
+type Bytes int64
+
+// UnmarshalYAML reads a number of bytes; a bare number is refused because it has no unit.
+func (b *Bytes) UnmarshalYAML(n *yaml.Node) error {
+	for i, unit := range byteUnits {
+		if number, ok := strings.CutSuffix(n.Value, unit); ok {
+			if v, err := strconv.ParseUint(number, 10, 20); err == nil && v > 0 {
+				*b = Bytes(v) << (10 * (i + 2))
+				return nil
+			}
+		}
+	}
+	return fmt.Errorf("%q is not a size such as 512MiB or 2GiB", n.Value)
+}
+
+// byteUnits are the units of Bytes, each 1,024 times the one before.
+var byteUnits = []string{"MiB", "GiB"}
+
+// MarshalYAML writes it back the same way.
+func (b Bytes) MarshalYAML() (any, error) { return fmt.Sprintf("%dMiB", b>>20), nil }
 
 // UnmarshalYAML reads a duration; a bare number is refused because it has no unit.
 func (d *Duration) UnmarshalYAML(n *yaml.Node) error {
@@ -874,6 +906,9 @@ func checkExposed(p *complaints, id, tool, name string, exposed map[string]strin
 }
 
 func (c *Config) checkLimits(p *complaints) {
+	if m := c.Limits.Memory; m != 0 && m < memory.Least {
+		p.bad("limits.memory", fmt.Sprintf("Write %dMiB or more, or leave it out for a share of the machine's.", memory.Least>>20), "%dMiB is less than the gateway and one large request need", m>>20)
+	}
 	for field, n := range map[string]int{
 		"limits.calls_per_minute": c.Limits.CallsPerMinute, "limits.comm_requests_per_minute": c.Limits.CommRequestsPerMinute,
 		"comm.exec.memory_mib": c.Comm.Exec.MemoryMiB, "comm.exec.processes": c.Comm.Exec.Processes, "comm.exec.output_kib": c.Comm.Exec.OutputKiB,

@@ -38,6 +38,7 @@ import (
 	"sallyport.example/internal/httpapi"
 	"sallyport.example/internal/identity"
 	"sallyport.example/internal/mcpapi"
+	"sallyport.example/internal/memory"
 	"sallyport.example/internal/notify"
 	"sallyport.example/internal/policy"
 	"sallyport.example/internal/schema"
@@ -322,7 +323,9 @@ func (d *Daemon) buildFaces() error {
 	if err != nil {
 		return err
 	}
+	requests := memory.ForLimit(d.config().MemoryLimit()) // one for all doors
 	d.face = mcpapi.New(d.gate, mcpapi.Options{
+		Memory:       requests,
 		Authenticate: d.gate.Standing().Authenticate, Subscribe: d.gate.Catalogue().Subscribe,
 		Log: d.o.Log, Version: d.o.Version, Release: d.up.Release, Hold: time.Duration(d.config().Approvals.Hold),
 		Console: func(approval string) string { return d.consoleURL() + "/approvals/" + approval },
@@ -331,7 +334,7 @@ func (d *Daemon) buildFaces() error {
 		return err
 	}
 	d.api = httpapi.New(d.gate, d.store, httpapi.Options{
-		Confirm: func() bool { return d.config().People.confirms() }, Trials: d.trial, Log: d.o.Log, Version: d.o.Version, Agents: d.gate.Agents, People: func() map[string][]identity.Role { return d.config().persons() }, Upstreams: d.servers,
+		Confirm: func() bool { return d.config().People.confirms() }, Trials: d.trial, Memory: requests, Log: d.o.Log, Version: d.o.Version, Agents: d.gate.Agents, People: func() map[string][]identity.Role { return d.config().persons() }, Upstreams: d.servers,
 		Source: func(ctx context.Context) (audit.Source, error) { return d.store.Source(ctx) },
 		Public: d.consoleURL(), Labels: d.labelDesk(), OIDC: signIn, Changes: d.changes, Configuration: d.Configuration, Reload: d.Reload, Anchor: func(ctx context.Context) anchor.Status { return d.anchored.watch.Status(ctx) },
 		Deliveries: func(ctx context.Context) ([]console.Deliveries, error) { return d.teller.deliveries(ctx) },

@@ -73,8 +73,9 @@ func ConfigSchema() ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("people have no schema: %w", err)
 	}
+	size := &jsonschema.Schema{Type: "string", Pattern: `^[0-9]+[MG]iB$|\$\{`, Examples: []any{"512MiB", "2GiB"}}
 	s, err := jsonschema.For[Config](&jsonschema.ForOptions{TypeSchemas: map[reflect.Type]*jsonschema.Schema{
-		reflect.TypeFor[Duration](): duration, reflect.TypeFor[Egress](): egressSchema, reflect.TypeFor[PeopleConfig](): people,
+		reflect.TypeFor[Duration](): duration, reflect.TypeFor[Bytes](): size, reflect.TypeFor[Egress](): egressSchema, reflect.TypeFor[PeopleConfig](): people,
 	}})
 	if err != nil {
 		return nil, fmt.Errorf("the configuration has no schema: %w", err)
@@ -306,6 +307,8 @@ limits:
   network_timeout: 30s
   file_timeout: 10s
   execution_budget: 300s
+  # Memory of the gateway's process, 192MiB at least. Half of it is for requests; those that find no room wait. Default: an eighth of the machine's.
+  # memory: 512MiB
 
 # What the built-in external operations may reach. Agents need permission for them like for any other: comm.fetch, comm.search,
 # comm.query, comm.read_file and comm.list_files are reads, comm.write_file and comm.exec are writes.

@@ -148,7 +148,7 @@ func TestConfigSchema(t *testing.T) {
 	}
 	for _, good := range []string{
 		exampleConfig, uncomment(t, exampleConfig), "{}",
-		"mode: observe", "mode: shadow", `mode: "${MODE}"`, "limits: {network_timeout: 1h30m}", `limits: {network_timeout: "${T}"}`,
+		"mode: observe", "mode: shadow", `mode: "${MODE}"`, "limits: {network_timeout: 1h30m}", "limits: {memory: 512MiB}", `limits: {network_timeout: "${T}"}`,
 		"operations: {a.b: {level: 1, emits: [], blocked_by: [pii]}}",
 		"people: [{id: a, roles: [admin]}]", "people: {confirm: terminal, list: [{id: a, roles: [admin]}]}", `people: {confirm: "${CONFIRM}"}`,
 		"comm: {allowed_domains: [], exec: {allow: [git]}}", "models: [{id: x, key: y}]", "notify: [{kind: webhook, on: [alert]}]",
@@ -160,7 +160,7 @@ func TestConfigSchema(t *testing.T) {
 	for _, bad := range []string{
 		"people: alice", "people: {confirm: phone}", "people: {list: [{id: a, roles: [boss]}]}", "people: {confirmed: terminal}",
 		"lisen: x", "people: [{id: a, roles: [boss]}]", "people: [{id: a, rolls: []}]", "people: [{roles: []}]", "mode: off-ish", "store: postgres",
-		"upstreams: {a: {comand: [x]}}", "upstreams: {a: {timeout: 5}}", "limits: {network_timeout: 5 minutes}", "limits: {network_timeout: soon}",
+		"upstreams: {a: {comand: [x]}}", "upstreams: {a: {timeout: 5}}", "limits: {network_timeout: 5 minutes}", "limits: {network_timeout: soon}", "limits: {memory: 512}", "limits: {memory: 1 GB}",
 		"operations: {a.b: {sensitivity: secret}}", "operations: {a.b: {level: high}}", "flow: {label: []}", "unlisted_operations: permit",
 		"operations: {a.b: {risk: low}}", "operations: {a.b: {egress_url: maybe}}",
 	} {

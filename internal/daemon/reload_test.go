@@ -239,7 +239,7 @@ func TestEveryKeyReloadsOrNot(t *testing.T) {
 	for field, want := range map[string]bool{
 		"upstreams.crm.labels": true, "upstreams.crm.first_sight": true, "upstreams.crm.labels of search": true, "upstreams.crm.command": false, "upstreams.crm.env.TOKEN": false, "upstreams.crm.url": false,
 		"upstreams.crm.headers.labels": false, "upstreams.crm.env.labels": false, "upstreams.crm.timeout": false, "upstreams.crm.sandbox": false, "upstreams.crm": false, "upstreams": false, "upstreams.labels": false,
-		"limits.calls_per_minute": true, "limits.comm_requests_per_minute": true, "limits.execution_budget": true, "limits.network_timeout": false, "limits.file_timeout": false,
+		"limits.calls_per_minute": true, "limits.comm_requests_per_minute": true, "limits.execution_budget": true, "limits.network_timeout": false, "limits.file_timeout": false, "limits.memory": false,
 		"approvals.expires": true, "approvals.requester": true, "approvals.hold": false, "folder": false, projectFolder: true, policyFiles: true, "comm.allowed_domains": false, "signing.key": false, "": false,
 	} {
 		if reloads(field) != want {
@@ -258,6 +258,7 @@ func TestReloadRefusesWhatNeedsARestart(t *testing.T) {
 		"comm.allowed_domains":   ownPorts + "comm: {allowed_domains: [example.com]}\n",
 		"comm.databases.crm":     ownPorts + "comm: {databases: {crm: \"sqlite:${KEY}\"}}\n",
 		"limits.network_timeout": ownPorts + "limits: {network_timeout: 7s}\n",
+		"limits.memory":          ownPorts + "limits: {memory: 777MiB}\n",
 		"upstreams.crm.url":      ownPorts + "upstreams: {crm: {url: \"https://crm.example/${KEY}\"}}\n",
 		"approvals.hold":         ownPorts + "approvals: {hold: 7s}\n",
 		"console.public_url":     ownPorts + "console: {public_url: \"https://gate.example\"}\n",

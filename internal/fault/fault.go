@@ -171,10 +171,11 @@ func (c Code) Retriable() bool { return c.lookup().retry }
 // Error is a failure with a code, a message that is safe to show, and a cause that is not.
 type Error struct {
 	Code    Code
-	Message string // safe to show; names the field where there is one
-	Field   string // the field at fault, as the sender wrote it ("planned_calls[1].after"), or ""
-	Remedy  string // the way out, or ""
-	Cause   error  // for the log only
+	Message string        // safe to show; names the field where there is one
+	Field   string        // the field at fault, as the sender wrote it ("planned_calls[1].after"), or ""
+	Remedy  string        // the way out, or ""
+	Cause   error         // for the log only
+	Again   time.Duration // when the same request should come again; 0: nobody knows. HTTP has it as Retry-After
 }
 
 // NotDispatched wraps the error of an act that certainly did not begin: a request that never left, a program that was not started. Its

@@ -248,7 +248,9 @@ func (b CallBody) request(p identity.Principal, sessionID string) gateway.Reques
 }
 
 func (a *API) call(ctx context.Context, p identity.Principal, sessionID string, b CallBody) (CallAnswer, error) {
-	ans := a.g.Call(ctx, b.request(p, sessionID))
+	r := b.request(p, sessionID)
+	r.Exchange.Room = ctx.Value(whoKey{}).(who).room
+	ans := a.g.Call(ctx, r)
 	if err := malformed(ans.Verdict); err != nil {
 		return CallAnswer{}, err
 	}

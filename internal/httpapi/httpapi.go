@@ -35,6 +35,7 @@ import (
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
+	"sallyport.example/internal/memory"
 	"sallyport.example/internal/session"
 	"sallyport.example/internal/trial"
 	"sallyport.example/internal/web"
@@ -65,10 +66,11 @@ type Store interface {
 	Ready(ctx context.Context) error
 }
 
-// Options are the options of New. Every field but Log, Deliveries, Clock, Public, Changes, OIDC, Labels, Trials and Confirm is needed.
+// Options are the options of New. Every field but Log, Memory, Deliveries, Clock, Public, Changes, OIDC, Labels, Trials and Confirm is needed.
 type Options struct {
 	Log     *slog.Logger // nil: no log
 	Version string
+	Memory  *memory.Budget   // for the requests of agents and hosts; nil: there is no bound
 	Agents  func() agent.Set // those that are declared now
 	// People returns the persons of the configuration with their roles. A token opens no more than its person's roles of today.
 	People    func() map[string][]identity.Role

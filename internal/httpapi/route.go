@@ -22,6 +22,7 @@ import (
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
+	"sallyport.example/internal/memory"
 	"sallyport.example/internal/web"
 )
 
@@ -47,6 +48,7 @@ type who struct {
 	identity.Principal
 	remote    string
 	confirmed caller.Process // whose request was confirmed at its terminal; the zero value: none was
+	room      *memory.Hold   // for what the request brings; nil: there is no bound
 }
 
 // handle serves a route with a typed input and answer. huma passes only a context and the input to a handler, so the principal travels in the
@@ -66,8 +68,12 @@ func handle[I, O any](s *side, rt route, h func(ctx context.Context, p identity.
 		}
 		asking := who{Principal: p, remote: web.Remote(r)}
 		var b []byte
+		if err == nil && !s.people { // people's requests wait for nothing that agents do
+			asking.room, err = s.a.o.Memory.Take(r.Context(), p.Whose(), web.Announced(r, maxBody))
+			defer asking.room.Release() // when the answer has left
+		}
 		if err == nil && hasBody {
-			b, err = readBody(w, r, body, rt.emptyBody)
+			b, err = readBody(w, r, body, rt.emptyBody, asking.room)
 			r.Body = io.NopCloser(bytes.NewReader(b))
 			r.Header.Set("Content-Type", "application/json")
 		}

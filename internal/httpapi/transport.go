@@ -102,8 +102,8 @@ func hasRole(p identity.Principal, roles []identity.Role) error {
 }
 
 // readBody reads a JSON object strictly, of the shape if that is not nil. With optional, no body at all is an empty object.
-func readBody(w http.ResponseWriter, r *http.Request, s shape, optional bool) ([]byte, error) {
-	b, err := web.JSON(w, r, maxBody, optional)
+func readBody(w http.ResponseWriter, r *http.Request, s shape, optional bool, room call.Room) ([]byte, error) {
+	b, err := web.JSON(w, r, maxBody, optional, room)
 	if err != nil {
 		return nil, err
 	}

@@ -129,6 +129,7 @@ func noMethod(method string) *rpcError {
 // while it runs brings its labels in before the first one. A client that gave a progress token also gets a notification that the call is held.
 func (f *Face) exchange(req *request, s *stream, c *connection, r *gateway.Request) {
 	x := &r.Exchange
+	x.Room = req.room
 	if req.meta.ProgressToken != nil {
 		p := &progress{s: s, token: req.meta.ProgressToken}
 		x.Progress = p.server

@@ -28,6 +28,7 @@ import (
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
 	"sallyport.example/internal/mcpwire"
+	"sallyport.example/internal/memory"
 	"sallyport.example/internal/session"
 	"sallyport.example/internal/web"
 )
@@ -70,6 +71,7 @@ type Options struct {
 	Clock   func() time.Time       // nil: time.Now
 	Release func(clientKey string) // called once when the transport session with the Exchange.ClientKey has ended; may be nil
 
+	Memory *memory.Budget // for the requests; nil: there is no bound
 	// Hold is how long a call is held while a person decides; 0: never. A call that silence permits is held until then, whatever Hold is.
 	Hold time.Duration
 	// Console returns the address at which a person answers the approval; "" or a nil func: there is none.

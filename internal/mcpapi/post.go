@@ -17,7 +17,12 @@ import (
 
 // post serves one message from a client.
 func (f *Face) post(w http.ResponseWriter, r *http.Request, p identity.Principal) {
-	body, err := web.JSON(w, r, maxBody, false)
+	hold, err := f.o.Memory.Take(r.Context(), p.Whose(), web.Announced(r, maxBody))
+	defer hold.Release() // when the answer has left
+	var body []byte
+	if err == nil {
+		body, err = web.JSON(w, r, maxBody, false, hold)
+	}
 	if err == nil && !accepts(r) {
 		err = web.WithStatus(http.StatusNotAcceptable, fault.New(fault.RequestMalformed, "Accept must list application/json and text/event-stream.").At("Accept"))
 	}
@@ -41,6 +46,7 @@ func (f *Face) post(w http.ResponseWriter, r *http.Request, p identity.Principal
 		return
 	}
 	modern := isModern(r.Header, &req)
+	req.room = hold
 	if m.ID == nil {
 		f.notification(w, r, p, &req, modern, body)
 		return

@@ -13,6 +13,7 @@ type request struct {
 	mcpwire.Message
 	params
 	meta mcpwire.Meta
+	room call.Room // for what it brings
 }
 
 // params are the members of params by name. The fields are slices of the body; nil where the member is missing.

@@ -207,8 +207,10 @@ func (l *Lines) Next() ([]byte, error) {
 // scratch holds buffers for reading what has no known length. Large ones are not kept.
 var scratch = sync.Pool{New: func() any { b := make([]byte, 0, 8<<10); return &b }}
 
+const maxScratch = 1 << 20
+
 func keep(b *[]byte) {
-	if cap(*b) <= 1<<20 {
+	if cap(*b) <= maxScratch {
 		*b = (*b)[:0]
 		scratch.Put(b)
 	}
@@ -229,6 +231,9 @@ func ReadBody(r io.Reader, length int64, max int) ([]byte, error) {
 		switch {
 		case len(buf) > max:
 			return nil, ErrTooLarge
+		case err == io.EOF && cap(buf) > maxScratch: // it is not kept, so it needs no copy
+			*held = make([]byte, 0, 8<<10)
+			return buf, nil
 		case err == io.EOF:
 			return bytes.Clone(buf), nil
 		case err != nil:

@@ -30,6 +30,12 @@ func (s *server) invalidResult(cause error, format string, args ...any) error {
 	return fault.Wrap(cause, fault.ResultInvalid, "The answer of upstream %s %s and was discarded.", s.cfg.ID, fmt.Sprintf(format, args...))
 }
 
+// noRoom is for an answer that there is no memory for. What the call did is done.
+func (s *server) noRoom(cause error) error {
+	return fault.Wrap(cause, fault.LimitRate, "There was no memory for the answer of upstream %s, so it was discarded: the agent's calls hold too much already.", s.cfg.ID).
+		Try("Make fewer calls with large answers at a time, or ask for less in each.")
+}
+
 func (s *server) tooLarge(cause error) error {
 	return fault.Wrap(cause, fault.ResultTooLarge, "The answer of upstream %s is over %d bytes and was discarded.", s.cfg.ID, s.o.MaxResult)
 }

@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"sallyport.example/internal/call"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/mcpwire"
 )
@@ -112,6 +113,7 @@ func (w *httpWire) exchange(ctx context.Context, p *pending, out *outgoing) (mcp
 		return mcpwire.Message{}, x.unsent(err)
 	}
 	media, err := w.checkResponse(resp, out.Method)
+	resp.Body = p.roomed(resp.Body)
 	if err == nil && media == mcpwire.TypeEvents {
 		return x.stream(resp.Body)
 	}
@@ -121,6 +123,37 @@ func (w *httpWire) exchange(ctx context.Context, p *pending, out *outgoing) (mcp
 		return mcpwire.Message{}, err
 	}
 	return x.body(resp)
+}
+
+const (
+	freeAnswer = 4 << 10 // bytes of an answer that every call has room for
+	maxStep    = 1 << 20
+)
+
+// roomed asks for room before it reads on, for as much as it has read each time, as buffers grow.
+type roomed struct {
+	io.ReadCloser
+	room       call.Room
+	free, step int
+}
+
+func (p *pending) roomed(body io.ReadCloser) io.ReadCloser {
+	if p.x == nil || p.x.Room == nil {
+		return body
+	}
+	return &roomed{ReadCloser: body, room: p.x.Room, free: freeAnswer, step: freeAnswer}
+}
+
+func (r *roomed) Read(p []byte) (int, error) {
+	if r.free == 0 {
+		if err := r.room.More(r.step); err != nil {
+			return 0, err
+		}
+		r.free, r.step = r.step, min(2*r.step, maxStep)
+	}
+	n, err := r.ReadCloser.Read(p[:min(len(p), r.free)])
+	r.free -= n
+	return n, err
 }
 
 // httpExchange is one request over HTTP and its answer.
@@ -167,6 +200,8 @@ func (x *httpExchange) broken(err error, what string) error {
 		return s.failed(c.cause(), "ended the conversation; whether the call was carried out is unknown")
 	case errors.Is(err, mcpwire.ErrTooLarge):
 		return s.tooLarge(err)
+	case fault.Is(err, fault.LimitRate):
+		return s.noRoom(err)
 	case errors.Is(err, errFlood):
 		return s.failed(err, "flooded its stream with messages and was cut off")
 	}
@@ -212,7 +247,7 @@ func (x *httpExchange) stream(body io.ReadCloser) (mcpwire.Message, error) {
 			// The server may close a stream on purpose and have us fetch the rest later.
 			var next *http.Response
 			if next, err = w.resume(x.inner, lastID, retry); err == nil {
-				body = next.Body
+				body = x.p.roomed(next.Body)
 				continue
 			}
 			why = "closed its stream before the answer and did not resume it"

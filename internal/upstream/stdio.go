@@ -240,7 +240,7 @@ func (ch *child) exchange(ctx context.Context, p *pending, out *outgoing) (m mcp
 	}
 	select {
 	case a := <-p.answer:
-		return a.Message, a.err
+		return s.roomFor(p, a)
 	case <-ctx.Done():
 		if l.state.CompareAndSwap(letterWaiting, letterTaken) {
 			return m, &fault.NotDispatched{Err: s.gaveUp(ctx)}
@@ -252,7 +252,7 @@ func (ch *child) exchange(ctx context.Context, p *pending, out *outgoing) (m mcp
 	case <-c.ctx.Done():
 		select {
 		case a := <-p.answer: // it came just before the end
-			return a.Message, a.err
+			return s.roomFor(p, a)
 		default:
 		}
 		if l.state.CompareAndSwap(letterWaiting, letterTaken) {
@@ -260,6 +260,16 @@ func (ch *child) exchange(ctx context.Context, p *pending, out *outgoing) (m mcp
 		}
 		return m, s.failed(c.cause(), "ended the conversation; whether the call was carried out is unknown")
 	}
+}
+
+// roomFor takes the memory for an answer on a line, which could be anybody's until it was read. The reader has one at a time.
+func (s *server) roomFor(p *pending, a answer) (mcpwire.Message, error) {
+	if n := len(a.Result) + len(a.Error); p.x != nil && p.x.Room != nil && n > freeAnswer {
+		if err := p.x.Room.More(n); err != nil {
+			return mcpwire.Message{}, s.noRoom(err)
+		}
+	}
+	return a.Message, a.err
 }
 
 // write carries letters to the child. A child that leaves its input unread is given up: part of a line can't be taken back.

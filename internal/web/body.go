@@ -6,20 +6,32 @@ import (
 	"mime"
 	"net/http"
 	"net/url"
+	"os"
+	"slices"
 	"strings"
 	"time"
 
+	"sallyport.example/internal/call"
 	"sallyport.example/internal/fault"
 )
 
-// JSON reads a body of at most limit bytes whose media type must be JSON. It does not parse it. With optional, the body may be empty.
-func JSON(w http.ResponseWriter, r *http.Request, limit int64, optional bool) ([]byte, error) {
-	return body(w, r, "application/json", limit, optional)
+// JSON reads a body of at most limit bytes whose media type must be JSON. It does not parse it. With optional, the body may be empty. room is asked before
+// each piece of a body that does not say its length.
+func JSON(w http.ResponseWriter, r *http.Request, limit int64, optional bool, room call.Room) ([]byte, error) {
+	return body(w, r, "application/json", limit, optional, room)
+}
+
+// Announced is how many bytes the body is going to have; 0 where the request does not say it, and where that is over the limit, so that none will be read.
+func Announced(r *http.Request, limit int64) int64 {
+	if r.ContentLength < 0 || r.ContentLength > limit {
+		return 0
+	}
+	return r.ContentLength
 }
 
 // Form reads a form of at most limit bytes into r.PostForm. A field that is there twice could be read in two ways, and is refused.
 func Form(w http.ResponseWriter, r *http.Request, limit int64) error {
-	b, err := body(w, r, "application/x-www-form-urlencoded", limit, true)
+	b, err := body(w, r, "application/x-www-form-urlencoded", limit, true, nil)
 	if err != nil {
 		return err
 	}
@@ -36,15 +48,20 @@ func Form(w http.ResponseWriter, r *http.Request, limit int64) error {
 	return nil
 }
 
-func body(w http.ResponseWriter, r *http.Request, media string, limit int64, optional bool) ([]byte, error) {
-	b, err := read(w, r, limit)
+func body(w http.ResponseWriter, r *http.Request, media string, limit int64, optional bool, room call.Room) ([]byte, error) {
+	b, err := read(w, r, limit, room)
 	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
 		if r.Header.Get("Expect") == "" { // the answer would be lost if the connection were cut while the client still writes
 			_, _ = io.CopyN(io.Discard, r.Body, 2*limit) // best effort, within the deadline for the body
 		}
 		return nil, WithStatus(http.StatusRequestEntityTooLarge, fault.New(fault.RequestMalformed, "A body has at most %d bytes here.", limit))
 	}
-	if err != nil {
+	switch {
+	case fault.Is(err, fault.LimitRate):
+		return nil, err
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return nil, WithStatus(http.StatusRequestTimeout, fault.Wrap(err, fault.RequestMalformed, "The body came too slowly: each %d KiB of it have %s, and all of it has %s.", piece>>10, pieceTime, bodyTime))
+	case err != nil:
 		return nil, fault.Wrap(err, fault.RequestMalformed, "The body could not be read to its end.")
 	}
 	if len(b) == 0 && optional {
@@ -60,25 +77,55 @@ func body(w http.ResponseWriter, r *http.Request, media string, limit int64, opt
 	return b, nil
 }
 
-// read reads the whole body within the deadline that Handler has set. It then removes the deadline, whose end would look as if the client had
-// gone. Memory grows with the bytes that came, not with the announced length.
-func read(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
+// read reads the whole body within the deadline that Handler has set, and each piece of it within pieceTime: a body that trickles in would hold its
+// memory for nothing. It then removes the deadline, whose end would look as if the client had gone. Memory grows with the bytes that came, not with the
+// announced length.
+func read(w http.ResponseWriter, r *http.Request, limit int64, room call.Room) ([]byte, error) {
 	if r.ContentLength > limit {
 		return nil, &http.MaxBytesError{Limit: limit}
 	}
-	in := http.MaxBytesReader(w, r.Body, limit)
+	in, connection := http.MaxBytesReader(w, r.Body, limit), http.NewResponseController(w)
 	var b []byte
 	var err error
-	if n := r.ContentLength; n > 0 && n <= 64<<10 {
+	if n := r.ContentLength; n > 0 && n <= piece {
+		_ = connection.SetReadDeadline(time.Now().Add(pieceTime)) // best effort: test recorders have none
 		b = make([]byte, n)
 		_, err = io.ReadFull(in, b)
 	} else {
-		b, err = io.ReadAll(in)
+		b, err = readPieces(in, connection, r.ContentLength < 0, room)
 	}
 	if err == nil {
-		_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // best effort: test recorders have none
+		_ = connection.SetReadDeadline(time.Time{}) // best effort, too
 	}
 	return b, err
+}
+
+// readPieces reads a body that has several pieces, or did not say how many bytes it has: then room is asked before each piece.
+func readPieces(in io.Reader, connection *http.ResponseController, unannounced bool, room call.Room) (b []byte, err error) {
+	end := time.Now().Add(bodyTime)
+	for {
+		if unannounced && room != nil {
+			if err := room.More(piece); err != nil {
+				return nil, err
+			}
+		}
+		deadline := time.Now().Add(pieceTime)
+		if deadline.After(end) {
+			deadline = end
+		}
+		_ = connection.SetReadDeadline(deadline)
+		b = slices.Grow(b, piece)
+		for full := len(b) + piece; len(b) < full; {
+			n, err := in.Read(b[len(b):full])
+			b = b[:len(b)+n]
+			if errors.Is(err, io.EOF) {
+				return b, nil
+			}
+			if err != nil {
+				return nil, err
+			}
+		}
+	}
 }
 
 // isMedia tells whether a Content-Type is that media type, with no parameter but charset=utf-8.

@@ -9,9 +9,11 @@ import (
 const (
 	headerTime = 10 * time.Second // for a client to send the headers of a request
 	bodyTime   = 30 * time.Second // for it to send the body
+	pieceTime  = 5 * time.Second  // for it to send each piece of a body that has several
 	writeTime  = 30 * time.Second // for it to take up to a megabyte of the answer
 	idleTime   = 2 * time.Minute  // for it to send the next request on a connection
 	maxHeader  = 64 << 10
+	piece      = 64 << 10 // bytes of a body that are read at a time
 )
 
 // NewServer returns a server with the deadlines that a whole server can have. It has none for bodies and answers, since a call takes as

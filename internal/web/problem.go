@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"strconv"
 
 	"sallyport.example/internal/fault"
 )
@@ -55,6 +56,9 @@ func (f *Face) Problem(ctx context.Context, err error) *Problem {
 // Refuse answers with the error as a problem.
 func (f *Face) Refuse(w http.ResponseWriter, r *http.Request, err error) {
 	p := f.Problem(r.Context(), err)
+	if again := fault.Of(err).Again; again > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(int(again.Seconds())))
+	}
 	b, err := json.Marshal(p)
 	if err != nil {
 		panic(err) // strings and numbers encode

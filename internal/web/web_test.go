@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -80,7 +81,7 @@ func TestBodyIsBoundedInTime(t *testing.T) {
 		if d := w.(*writer).ResponseWriter.(*connection).read; time.Until(d) < time.Second || time.Until(d) > bodyTime {
 			t.Errorf("before it is read: %v", d)
 		}
-		if b, err := JSON(w, r, 10, false); err != nil || string(b) != "{}" {
+		if b, err := JSON(w, r, 10, false, nil); err != nil || string(b) != "{}" {
 			t.Errorf("%s %v", b, err)
 		}
 	})
@@ -126,12 +127,12 @@ func TestTooLargeIsSaidBeforeItIsSent(t *testing.T) {
 	asked := strings.NewReader(strings.Repeat(" ", 100))
 	r := httptest.NewRequest("POST", "/", asked)
 	r.Header.Set("Expect", "100-continue")
-	if _, err := JSON(httptest.NewRecorder(), r, 10, false); Status(err) != http.StatusRequestEntityTooLarge || asked.Len() != 100 {
+	if _, err := JSON(httptest.NewRecorder(), r, 10, false, nil); Status(err) != http.StatusRequestEntityTooLarge || asked.Len() != 100 {
 		t.Errorf("%v, and %d bytes left", err, asked.Len())
 	}
 	// Who is sending already is let say most of it: it would see a broken connection in place of the answer.
 	said := strings.NewReader(strings.Repeat(" ", 15))
-	if _, err := JSON(httptest.NewRecorder(), httptest.NewRequest("POST", "/", said), 10, false); Status(err) != http.StatusRequestEntityTooLarge || said.Len() != 0 {
+	if _, err := JSON(httptest.NewRecorder(), httptest.NewRequest("POST", "/", said), 10, false, nil); Status(err) != http.StatusRequestEntityTooLarge || said.Len() != 0 {
 		t.Errorf("%v, and %d bytes left", err, said.Len())
 	}
 }
@@ -174,3 +175,100 @@ func TestOtherOrigins(t *testing.T) {
 		}
 	}
 }
+
+// space has room for so many bytes.
+type space int
+
+func (r *space) More(n int) error {
+	if *r -= space(n); *r < 0 {
+		return &fault.Error{Code: fault.LimitRate, Message: "full", Again: 7 * time.Second}
+	}
+	return nil
+}
+
+// unannounced hides the length of a body.
+type unannounced struct{ io.Reader }
+
+// A body that says its length has its room before it is read. Of one that doesn't, each piece is asked for first, and nothing is read once there is no more.
+func TestBodyAsksForRoom(t *testing.T) {
+	const size = 10 * piece
+	for name, test := range map[string]struct {
+		body io.Reader
+		room space
+		read int // at most
+		err  bool
+	}{
+		"announced":                 {strings.NewReader(strings.Repeat(" ", size)), 0, size, false},
+		"unannounced, with room":    {unannounced{strings.NewReader(strings.Repeat(" ", size))}, size + piece, size, false},
+		"unannounced, without room": {unannounced{strings.NewReader(strings.Repeat(" ", size))}, 3 * piece, 3 * piece, true},
+	} {
+		read := &counting{Reader: test.body}
+		r := httptest.NewRequest("POST", "http://127.0.0.1/", test.body)
+		r.Body, r.ContentLength = io.NopCloser(read), -1
+		if name == "announced" {
+			r.ContentLength = size
+		}
+		r.Header.Set("Content-Type", "application/json")
+		c := pass(r, func(w http.ResponseWriter, r *http.Request) {
+			b, err := JSON(w, r, size, false, &test.room)
+			if test.err != fault.Is(err, fault.LimitRate) || !test.err && (err != nil || len(b) != size) {
+				t.Errorf("%s: %d bytes, %v", name, len(b), err)
+			}
+			if err != nil {
+				(&Face{Log: slog.New(slog.DiscardHandler)}).Refuse(w, r, err)
+			}
+		})
+		if read.n > test.read {
+			t.Errorf("%s: %d bytes were read", name, read.n)
+		}
+		if again := c.Header().Get("Retry-After"); test.err && (c.Code != 429 || again != "7") {
+			t.Errorf("%s: %d, Retry-After %q", name, c.Code, again)
+		}
+	}
+}
+
+type counting struct {
+	io.Reader
+	n int
+}
+
+func (c *counting) Read(b []byte) (int, error) {
+	n, err := c.Reader.Read(b)
+	c.n += n
+	return n, err
+}
+
+// Each piece of a body has a deadline of its own, and all of it one. What comes too late is said to be too slow.
+func TestBodyThatTricklesIsCut(t *testing.T) {
+	var deadlines []time.Time
+	began := time.Now()
+	c := &connection{ResponseRecorder: httptest.NewRecorder()}
+	left := 3*piece + 1
+	body := reader(func(b []byte) (int, error) {
+		deadlines = append(deadlines, c.read)
+		if left == 0 {
+			return 0, os.ErrDeadlineExceeded
+		}
+		n := min(len(b), left)
+		left -= n
+		return n, nil
+	})
+	r := httptest.NewRequest("POST", "http://127.0.0.1/", io.NopCloser(body))
+	r.ContentLength = 10 * piece
+	r.Header.Set("Content-Type", "application/json")
+	if _, err := JSON(c, r, 10*piece, false, nil); Status(err) != http.StatusRequestTimeout {
+		t.Errorf("%v", err)
+	}
+	for i, d := range deadlines {
+		if in := d.Sub(began); in < pieceTime-time.Second || in > bodyTime {
+			t.Errorf("read %d has %s", i, in)
+		}
+	}
+	if len(deadlines) < 4 || !deadlines[3].After(deadlines[0]) {
+		t.Errorf("the deadlines are %v", deadlines)
+	}
+}
+
+type reader func([]byte) (int, error)
+
+func (r reader) Read(b []byte) (int, error) { return r(b) }
