@@ -36,6 +36,8 @@ const (
 	stderrLine  = 1 << 10
 	stderrRate  = 20
 	stderrBurst = 100
+	// What a child may write on stderr, in bytes and bytes a second. One that writes more waits until it is read.
+	stderrBytes, stderrBytesBurst = 1 << 20, 4 << 20
 )
 
 // inherited names the only variables of the gateway's environment that a child gets: never its secrets.
@@ -340,9 +342,24 @@ func (ch *child) oversized(long *mcpwire.LongLine) {
 	to.settle(answer{err: c.s.tooLarge(nil)})
 }
 
+// paced reads no faster than its limiter allows, so that a flood costs a bounded time, until over is closed: then the last words are read at once.
+type paced struct {
+	r       io.Reader
+	limiter *rate.Limiter
+	over    <-chan struct{}
+}
+
+func (p *paced) Read(b []byte) (int, error) {
+	n, err := p.r.Read(b)
+	if d := p.limiter.ReserveN(time.Now(), n).Delay(); d > 0 {
+		wait(d, p.over)
+	}
+	return n, err
+}
+
 // logStderr logs what the child writes on stderr: escaped, cut to length, and at a bounded rate.
 func (ch *child) logStderr() {
-	r := bufio.NewReaderSize(ch.stderr, stderrLine)
+	r := bufio.NewReaderSize(&paced{r: ch.stderr, limiter: rate.NewLimiter(stderrBytes, stderrBytesBurst), over: ch.c.ctx.Done()}, stderrLine)
 	limiter := rate.NewLimiter(stderrRate, stderrBurst)
 	more := false // the line began earlier
 	for {
