@@ -290,11 +290,11 @@ func (c *crossing) resolve(ctx context.Context) fault.Verdict {
 	}
 	c.live, c.session = l, l.current.Load()
 	if !c.r.DryRun {
-		given, ok := c.g.sessions.begin(l, c.g.sideBySide(c.session.Agent))
-		if !ok { // it was given one since it was asked for its own
+		held, given := c.g.sessions.begin(l, c.g.sideBySide(c.session.Agent))
+		if held == nil { // it was given one since it was asked for its own
 			return c.refusedErr(stage, ownWaits(given))
 		}
-		c.taken.session = true
+		c.live, c.session, c.taken.session = held, held.current.Load(), true
 	}
 	if c.agent == "" { // a host speaks for the session's agent, and that agent may be switched off
 		c.g.standing.Leave(c)

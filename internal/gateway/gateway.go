@@ -190,6 +190,7 @@ func New(ctx context.Context, o Options) (*Gateway, error) {
 	}
 	g.voidStopped() // by a stop that the process before did not live to follow up
 	g.background.Go(g.followStops)
+	g.background.Go(g.dropIdle)
 	return g, nil
 }
 

@@ -32,7 +32,8 @@ type live struct {
 	rates   *limit.Rates
 	meter   *limit.Meter
 	seen    evidence.Index
-	running int // calls under way; guarded by liveSessions.mu
+	running int       // calls under way; guarded by liveSessions.mu
+	used    time.Time // when it was last taken up, or a call of it ended; guarded by liveSessions.mu
 
 	paying sync.Mutex // held while an owed outcome is being written; never together with mu by anybody who waits for the store
 	mu     sync.Mutex // guards owed and failed
@@ -81,15 +82,64 @@ func newLiveSessions(given map[string][]string) liveSessions {
 	return liveSessions{byID: map[string]*live{}, own: map[string]*live{}, rates: map[string]*limit.Rates{}, given: given}
 }
 
-// begin counts a call of a session. For an own session it fails with the id of an open session that was given to the agent, if there is one.
-func (a *liveSessions) begin(l *live, beside bool) (given string, ok bool) {
+// begin counts a call of a session, and returns the session as memory has it: it may have been dropped and taken up anew since l was found. For an own
+// session it returns nil with the id of an open session that was given to the agent, if there is one.
+func (a *liveSessions) begin(l *live, beside bool) (held *live, given string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if s := l.current.Load(); s.Own && !beside && len(a.given[s.Agent]) > 0 {
-		return a.given[s.Agent][0], false
+	s := l.current.Load()
+	if s.Own && !beside && len(a.given[s.Agent]) > 0 {
+		return nil, a.given[s.Agent][0]
+	}
+	if now := a.byID[s.ID]; now != nil {
+		l = now
+	} else if s.State == session.Open {
+		a.hold(l)
 	}
 	l.running++
-	return "", true
+	return l, ""
+}
+
+// hold makes l the session in use of its id. It holds mu.
+func (a *liveSessions) hold(l *live) {
+	s := l.current.Load()
+	a.byID[s.ID], l.used = l, time.Now()
+	if s.Own && s.State == session.Open {
+		a.own[s.Agent] = l
+	}
+}
+
+// idleAfter is how long a session without a call stays in memory. Its rates are over by then, and all else of it is in the store.
+const idleAfter = 15 * time.Minute
+
+// dropIdle drops the sessions that had no call since before: what they have seen takes memory. One that owes an outcome stays, and one with calls that gave
+// their step back, which only memory knows.
+func (a *liveSessions) dropIdle(before time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for id, l := range a.byID {
+		if l.running > 0 || !l.used.Before(before) || l.owes() || len(l.failedCalls()) > 0 {
+			continue
+		}
+		delete(a.byID, id)
+		if agent := l.current.Load().Agent; a.own[agent] == l {
+			delete(a.own, agent)
+		}
+	}
+}
+
+// dropIdle drops idle sessions now and then, until the gateway closes.
+func (g *Gateway) dropIdle() {
+	tick := time.NewTicker(time.Minute)
+	defer tick.Stop()
+	for {
+		select {
+		case now := <-tick.C:
+			g.sessions.dropIdle(now.Add(-idleAfter))
+		case <-g.background.running.Done():
+			return
+		}
+	}
 }
 
 // givenTo is the id of an open session that was given to the agent; "" if there is none.
@@ -128,6 +178,7 @@ func (a *liveSessions) end(l *live) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	l.running--
+	l.used = time.Now()
 }
 
 // give notes a session that is about to be opened for the agent: from here on its own session begins no call. It fails while a call of that runs.
@@ -184,12 +235,9 @@ func (a *liveSessions) add(s session.Session, tierOf func(agent string) Tier) (l
 		if s.Own {
 			a.rates[s.Agent] = l.rates
 		}
-		a.byID[s.ID] = l
 	}
-	cur := l.see(s)
-	if cur.Own && cur.State == session.Open {
-		a.own[cur.Agent] = l
-	}
+	l.see(s)
+	a.hold(l)
 	return l, isNew
 }
 
