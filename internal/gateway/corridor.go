@@ -124,11 +124,12 @@ func (g *Gateway) Call(ctx context.Context, r Request) (answer Answer) {
 		return c.refuse(ctx, fault.Refuse("limit", fault.LimitRate, fmt.Sprintf("At most %d calls of one agent at a time.", maxAtOnce),
 			fault.Remedy{Kind: "wait", Text: "Try again when one of them has ended."}))
 	}
-	if v := c.resolve(ctx); v.Decision != fault.Permit {
+	v := c.resolveInTurn(ctx)
+	if v.Decision != fault.Permit {
 		return c.refuse(ctx, v)
 	}
 	for try := 0; ; {
-		v := c.judge(ctx)
+		c.inTurn(ctx, len(c.args), func() { v = c.judge(ctx) })
 		if v.Decision == fault.Ask {
 			v = c.asked(ctx, v)
 		}
@@ -196,10 +197,39 @@ func (c *crossing) renew(ctx context.Context) fault.Verdict {
 	return fault.Verdict{Decision: fault.Ask}
 }
 
+// heavyFrom is how long arguments or a result are that are worked on in turns: reading them takes a processor for a noticeable time.
+const heavyFrom = 128 << 10
+
+// inTurn does work on so many bytes. Where they are many, agents take turns and a processor is left for all else, so that nobody's long texts hold up the
+// others' calls. A call that is stopped, or whose caller went away, waits no longer.
+func (c *crossing) inTurn(ctx context.Context, bytes int, work func()) {
+	if bytes < heavyFrom {
+		work()
+		return
+	}
+	c.g.heavy.Do(ctx.Done(), c.agent, work)
+}
+
+// resolveInTurn is resolve in its turn. A call that was stopped, or whose caller went away, before its turn came is not looked at: it would be work out of
+// turn.
+func (c *crossing) resolveInTurn(ctx context.Context) (v fault.Verdict) {
+	c.inTurn(ctx, len(c.r.Arguments), func() {
+		if len(c.r.Arguments) < heavyFrom || ctx.Err() == nil {
+			v = c.resolve(ctx)
+			return
+		}
+		if v = c.killed(); v.Decision == fault.Permit {
+			v = fault.Refuse("resolve", fault.TimeExceeded, "The caller went away before the call was looked at.")
+		}
+	})
+	return v
+}
+
 // run is what Call does once the intent is durable: act, inspect, write the outcome, release. From here on an outcome is owed.
 func (c *crossing) run(ctx context.Context) Answer {
 	result, err := c.act(ctx)
-	out := c.inspect(result, err)
+	var out outcome
+	c.inTurn(ctx, len(result.JSON), func() { out = c.inspect(result, err) })
 	c.gaveBack(out, err)
 	if v := c.killed(); v.Decision != fault.Permit {
 		return c.discard(out, v) // stopping waits for nothing: the outcome is written behind the answer

@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -32,6 +33,7 @@ import (
 	"sallyport.example/internal/standing"
 	"sallyport.example/internal/stored"
 	"sallyport.example/internal/threat"
+	"sallyport.example/internal/turns"
 )
 
 // Mode is whether all verdicts hold, or what the stages lift (package judge) is only recorded.
@@ -100,7 +102,8 @@ type Gateway struct {
 	stops      chan struct{} // buffered 1: an agent was stopped, and what waits of it is to be withdrawn
 	background background
 	closed     atomic.Bool
-	ending     atomic.Bool // no operation starts any more
+	ending     atomic.Bool  // no operation starts any more
+	heavy      *turns.Turns // for work on long arguments and results
 }
 
 // background are writes that must not be lost.
@@ -150,7 +153,7 @@ func New(ctx context.Context, o Options) (*Gateway, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading which sessions are open: %w", err)
 	}
-	g := &Gateway{o: o, store: o.Store, clock: newRecordClock(o.Clock, latest), log: o.Log, phase: gate, sessions: newLiveSessions(given), refusals: refusals.New(o.Store, o.Log), stops: make(chan struct{}, 1)}
+	g := &Gateway{o: o, store: o.Store, clock: newRecordClock(o.Clock, latest), log: o.Log, phase: gate, sessions: newLiveSessions(given), refusals: refusals.New(o.Store, o.Log), stops: make(chan struct{}, 1), heavy: turns.New(runtime.GOMAXPROCS(0) - 1)}
 	g.background.running, g.background.stop = context.WithCancel(context.Background())
 	g.settings.Store(first)
 	g.desk = desk.New(desk.Options{

@@ -92,7 +92,10 @@ func read(w http.ResponseWriter, r *http.Request, limit int64, room call.Room) (
 		b = make([]byte, n)
 		_, err = io.ReadFull(in, b)
 	} else {
-		b, err = readPieces(in, connection, r.ContentLength < 0, room)
+		if n > 0 && room != nil { // its memory has been taken
+			b = make([]byte, 0, n+1)
+		}
+		b, err = readPieces(in, connection, b, int(n), room)
 	}
 	if err == nil {
 		_ = connection.SetReadDeadline(time.Time{}) // best effort, too
@@ -100,12 +103,15 @@ func read(w http.ResponseWriter, r *http.Request, limit int64, room call.Room) (
 	return b, err
 }
 
-// readPieces reads a body that has several pieces, or did not say how many bytes it has: then room is asked before each piece.
-func readPieces(in io.Reader, connection *http.ResponseController, unannounced bool, room call.Room) (b []byte, err error) {
+// readPieces reads a body that has several pieces into b. It has the announced bytes, -1 if nothing was said: then room is asked before each piece.
+func readPieces(in io.Reader, connection *http.ResponseController, b []byte, announced int, room call.Room) ([]byte, error) {
 	end := time.Now().Add(bodyTime)
 	for {
-		if unannounced && room != nil {
-			if err := room.More(piece); err != nil {
+		next := piece
+		if announced >= 0 {
+			next = min(next, announced-len(b)+1) // one more, to see the end
+		} else if room != nil {
+			if err := room.More(next); err != nil {
 				return nil, err
 			}
 		}
@@ -114,8 +120,8 @@ func readPieces(in io.Reader, connection *http.ResponseController, unannounced b
 			deadline = end
 		}
 		_ = connection.SetReadDeadline(deadline)
-		b = slices.Grow(b, piece)
-		for full := len(b) + piece; len(b) < full; {
+		b = slices.Grow(b, next)
+		for full := len(b) + next; len(b) < full; {
 			n, err := in.Read(b[len(b):full])
 			b = b[:len(b)+n]
 			if errors.Is(err, io.EOF) {
