@@ -66,7 +66,7 @@ func read(root, name string) string {
 // growth is how much the heap may grow, in percent of what is live, before the collector runs. The gateway allocates much for each call and holds little:
 // with less than this the collector costs more than 5 % of the work, and with more the process has over 80 MiB at 64 callers. A limit that is near what is
 // live would do the same to memory and be ruinous at 500 callers, where more is live: the collector would run all the time to stay below it.
-const growth = 150
+const growth = 140
 
 // Tune tells the runtime the limit. GOGC and GOMEMLIMIT in the environment win.
 func Tune(limit int64) {

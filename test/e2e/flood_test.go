@@ -138,7 +138,7 @@ func TestFloodRefusesNobodyElse(t *testing.T) {
 			end := flood.begin(ctx)
 			defer func() { cancel(); end() }()
 			refused := 0
-			for range 25 {
+			for range 10 {
 				status, _, body, err := f.call(ctx, f.quiet, "s_quiet", `{}`)
 				if err != nil || status != http.StatusOK || !strings.Contains(string(body), "fine") || strings.Contains(string(body), `"isError":true`) {
 					refused++
