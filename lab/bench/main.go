@@ -70,6 +70,37 @@ func main() {
 	}
 }
 
+// agents share the callers. One agent may have 512 calls under way.
+var agents = []string{"a1", "a2", "a3", "a4"}
+
+// declaration is that of an agent, which may call the tools there are.
+const declaration = `agentId: %s
+agentName: Bench
+version: 1.0.0
+purpose: Calls the echo tool.
+capabilities: [echo]
+dataSources: {tables: [], apis: [bench], models: []}
+permissions: {read: [bench.echo, bench.trusted], write: []}
+outputSchemaVersion: 1.0.0
+outputSchema:
+  type: object
+  additionalProperties: false
+  required: [citations]
+  properties:
+    citations:
+      type: array
+      items:
+        type: object
+        additionalProperties: false
+        required: [source, timestamp, confidence]
+        properties: {source: {enum: [bench]}, timestamp: {type: string, format: date-time}, confidence: {type: number}}
+maxExecutionTime: 30000
+maxTokens: 20000
+killSwitchEnabled: true
+humanApprovalRequired: true
+mode: operator
+`
+
 // serve prints the address and serves until standard input ends, so that no process outlives the one that started it.
 func serve(h http.Handler) error {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -242,6 +273,7 @@ func self(name, role, target string) (*process, error) {
 func sallyport(binary, target, dir string) (*process, error) {
 	config := fmt.Sprintf(`listen: 127.0.0.1:0
 admin_listen: 127.0.0.1:0
+agents: agents
 upstreams:
   bench: {url: %q}
 operations:
@@ -253,7 +285,15 @@ limits: {calls_per_minute: 100000000, execution_budget: 100h}
 	if err := os.WriteFile(path, []byte(config), 0o600); err != nil {
 		return nil, err
 	}
-	data := filepath.Join(dir, "data")
+	data, folder := filepath.Join(dir, "data"), filepath.Join(dir, "agents")
+	if err := os.Mkdir(folder, 0o700); err != nil {
+		return nil, err
+	}
+	for _, id := range agents {
+		if err := os.WriteFile(filepath.Join(folder, id+".yaml"), fmt.Appendf(nil, declaration, id), 0o600); err != nil {
+			return nil, err
+		}
+	}
 	p, out, err := start("sallyport", exec.Command(binary, "serve", "--config", path, "--data", data, "--log-level", "error"))
 	if err != nil {
 		return nil, err
@@ -273,7 +313,11 @@ limits: {calls_per_minute: 100000000, execution_budget: 100h}
 				return nil, fmt.Errorf("%s token create: %w", binary, err)
 			}
 			p.url = a.Agent + "/mcp"
-			p.session = func(ctx context.Context) (string, error) { return open(ctx, a.Agent, strings.TrimSpace(string(token))) }
+			opened := 0
+			p.session = func(ctx context.Context) (string, error) {
+				opened++
+				return open(ctx, a.Agent, strings.TrimSpace(string(token)), agents[opened%len(agents)])
+			}
 			return p, nil
 		}
 		time.Sleep(50 * time.Millisecond)
@@ -281,9 +325,9 @@ limits: {calls_per_minute: 100000000, execution_budget: 100h}
 	return nil, fmt.Errorf("%s serve did not write addresses.json", binary)
 }
 
-// open opens a session of the built-in agent. Each caller has one of its own, since a session keeps only so much of what it has seen.
-func open(ctx context.Context, gateway, host string) (token string, err error) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, gateway+"/v1/session", strings.NewReader(`{"agent_id":"local","user_request":"Read what there is."}`))
+// open opens a session of the agent. Each caller has one of its own, since a session keeps only so much of what it has seen.
+func open(ctx context.Context, gateway, host, agent string) (token string, err error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, gateway+"/v1/session", strings.NewReader(`{"agent_id":"`+agent+`","user_request":"Read what there is."}`))
 	if err != nil {
 		return "", err
 	}
