@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 
 	"sallyport.example/flow"
 )
@@ -532,17 +533,50 @@ func segments(s string) func(yield func(part string, alone bool) bool) {
 // tokens yields the words of a text that are an address, a link, a number or an account, with their forms.
 func tokens(s string) iter.Seq2[string, form] {
 	return func(yield func(string, form) bool) {
-		for token := range strings.FieldsFuncSeq(s, betweenTokens) {
-			token = strings.Trim(token, aroundTokens)
-			if len(token) > maxValue {
-				continue
+		begin, marked := 0, false // marked: the word has a byte that no plain word has
+		for i := 0; i <= len(s); {
+			between, n := i == len(s), 1
+			if !between {
+				switch c := s[i]; {
+				case c < utf8.RuneSelf:
+					between, marked = tokenBytes[c] == separatorByte, marked || tokenBytes[c] == markByte
+				default:
+					r, size := utf8.DecodeRuneInString(s[i:])
+					between, n = betweenTokens(r), size
+				}
 			}
-			if f, ok := tokenForm(token); ok && !yield(token, f) {
-				return
+			if between {
+				if marked {
+					token := strings.Trim(s[begin:i], aroundTokens)
+					if f, ok := tokenForm(token); ok && len(token) <= maxValue && !yield(token, f) {
+						return
+					}
+				}
+				begin, marked = i+n, false
 			}
+			i += n
 		}
 	}
 }
+
+// Kinds of bytes, for tokens.
+const (
+	wordByte = iota
+	separatorByte
+	markByte // no plainWord has it
+)
+
+var tokenBytes = func() (kinds [utf8.RuneSelf]byte) {
+	for c := range kinds {
+		switch {
+		case betweenTokens(rune(c)):
+			kinds[c] = separatorByte
+		case !plainWord(string(rune(c))):
+			kinds[c] = markByte
+		}
+	}
+	return kinds
+}()
 
 // betweenTokens reports whether a character stands between tokens.
 func betweenTokens(r rune) bool {

@@ -2,6 +2,7 @@ package provenance
 
 import (
 	"encoding/json"
+	"fmt"
 	"math/big"
 	"net/url"
 	"reflect"
@@ -383,6 +384,28 @@ func FuzzPhrase(f *testing.F) {
 		}
 		if got, want := w.phrase(s), w.searched(s); got != want {
 			t.Fatalf("%q has the phrase %q: %t, but when it is searched %t", request, s, got, want)
+		}
+	})
+}
+
+// The words that are looked at are those between separators, in every script.
+func FuzzTokens(f *testing.F) {
+	for _, s := range []string{"", "write to ann@books.example, or 4711.", "“a.b” „c@d.example«", "\u0085x1\u00a0y2\u3000z3", "\xff1 2\xff", ".:!?1'’*_`", "a|b1;(c.d)"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		var got, want []string
+		for token, fm := range tokens(s) {
+			got = append(got, fmt.Sprint(token, fm))
+		}
+		for token := range strings.FieldsFuncSeq(s, betweenTokens) {
+			token = strings.Trim(token, aroundTokens)
+			if fm, ok := formOf(token); ok && fm.kind != text && !plainWord(token) {
+				want = append(want, fmt.Sprint(token, fm))
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Fatalf("%q has %q, not %q", s, got, want)
 		}
 	})
 }

@@ -45,21 +45,27 @@ type outcome struct {
 
 // payload is a body as the log keeps it: by the hash of its exact bytes, shown with secrets redacted.
 func (g *Gateway) payload(b []byte) *audit.Payload {
-	p := &audit.Payload{SHA256: call.HashBytes(b), Size: int64(len(b))}
+	p, _ := g.looked(b)
+	return p
+}
+
+// looked is payload, with the labels that the detector finds in the body (FL-3).
+func (g *Gateway) looked(b []byte) (p *audit.Payload, labels []string) {
+	p = &audit.Payload{SHA256: call.HashBytes(b), Size: int64(len(b))}
 	if len(b) > keptMax {
-		return p
+		return p, g.o.Detector.Labels(b)
 	}
-	shown := g.o.Detector.Redact(b)
+	shown, labels := g.o.Detector.Look(b)
 	p.Redacted = len(shown) != len(b) || len(b) > 0 && &shown[0] != &b[0]
 	if len(shown) <= shownMax {
 		p.Shown = shown
-		return p
+		return p, labels
 	}
 	p.Stored, p.Bytes, p.Key = true, shown, p.SHA256
 	if p.Redacted {
 		p.Key = call.HashBytes(shown)
 	}
-	return p
+	return p, labels
 }
 
 // exchange lets through what may pass while the call runs. By then the labels that the operation is declared to bring are on the
@@ -197,11 +203,11 @@ func (c *crossing) keepAnswer(ctx context.Context, e audit.Entry, answer []byte,
 	return nil
 }
 
-// detected is what the detector finds in b (FL-3), as far as the operator has such labels.
-func (c *crossing) detected(b []byte) []flow.Label {
+// known are the labels that the detector has found, as far as the operator has such labels.
+func (c *crossing) known(words []string) []flow.Label {
 	var found []flow.Label
 	now := c.g.settings.Load()
-	for _, word := range c.g.o.Detector.Labels(b) {
+	for _, word := range words {
 		if l := flow.Label(word); c.set.rules.KnownLabel(l) || now.rules.KnownLabel(l) {
 			found = append(found, l)
 		}
@@ -211,7 +217,7 @@ func (c *crossing) detected(b []byte) []flow.Label {
 
 // newLabels is what of that the session does not hold: reason enough to hold back what can't be labelled first.
 func (c *crossing) newLabels(b []byte) []flow.Label {
-	found := c.detected(b)
+	found := c.known(c.g.o.Detector.Labels(b))
 	for _, h := range c.storedLabels(nil) { // that came to be stored while the call runs
 		found = append(found, h.Label)
 	}
@@ -243,10 +249,12 @@ func (c *crossing) inspect(result effect.Result, err error) outcome {
 	return out
 }
 
-// contaminate adds the labels that b brings: those the operation is declared to bring, and those the detector finds.
+// contaminate writes down b, and adds the labels that it brings: those the operation is declared to bring, and those the detector finds.
 func (c *crossing) contaminate(out *outcome, b []byte) {
+	payload, words := c.g.looked(b)
+	out.entry.Result = payload
 	out.stored = c.storedLabels(b)
-	out.raise = c.brings(addHeld(flow.Raise(c.declaredLabels(), flow.Operation{ID: c.op.ID}, c.id, c.detected(b)...), out.stored))
+	out.raise = c.brings(addHeld(flow.Raise(c.declaredLabels(), flow.Operation{ID: c.op.ID}, c.id, c.known(words)...), out.stored))
 }
 
 // distrust adds the integrity label.
@@ -255,7 +263,6 @@ func (c *crossing) distrust(out *outcome) {
 }
 
 func (c *crossing) inspectResult(out *outcome, result effect.Result) {
-	out.entry.Result = c.g.payload(result.JSON)
 	c.contaminate(out, result.JSON)
 	out.entry.Decision = "ok"
 	discarded := func(code fault.Code, reason string) {
@@ -301,7 +308,6 @@ func (c *crossing) inspectResult(out *outcome, result effect.Result) {
 // inspectError handles a JSON-RPC error of the server's. Its text is as hostile as any result: it labels, and from an operation
 // that is not trusted it arrives fenced.
 func (c *crossing) inspectError(out *outcome, object json.RawMessage) {
-	out.entry.Result = c.g.payload(object)
 	out.entry.Decision, out.entry.Reason = "error", "the server answered with a JSON-RPC error"
 	c.contaminate(out, object)
 	if c.trustsWords() {

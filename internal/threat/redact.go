@@ -25,25 +25,31 @@ const withheld = `"[redacted: the whole text]"`
 //
 // Valid JSON stays valid JSON. Without a secret the result is b itself; b is never written to.
 func (d *Detector) Redact(b []byte) []byte {
-	out := b
-	for range redactRounds {
-		next, found := d.redactOnce(out)
-		if !found {
-			return out
-		}
-		out = next
-	}
-	if _, found := d.redactOnce(out); !found {
-		return out
-	}
-	return []byte(withheld)
+	out, _ := d.Look(b)
+	return out
 }
 
-func (d *Detector) redactOnce(b []byte) (out []byte, found bool) {
+// Look is Redact and Labels in one.
+func (d *Detector) Look(b []byte) (redacted []byte, labels []string) {
+	out, labels, found := d.redactOnce(b)
+	for range redactRounds {
+		if !found {
+			return out, labels
+		}
+		out, _, found = d.redactOnce(out)
+	}
+	if !found {
+		return out, labels
+	}
+	return []byte(withheld), labels
+}
+
+func (d *Detector) redactOnce(b []byte) (out []byte, labels []string, found bool) {
 	s := d.scan(b, false)
 	defer d.release(s)
+	labels = s.labels()
 	if !s.secret {
-		return b, false
+		return b, labels, false
 	}
 	s.settle(b)
 	valid := json.Valid(b)
@@ -83,9 +89,9 @@ func (d *Detector) redactOnce(b []byte) (out []byte, found bool) {
 	}
 	out = append(out, b[pos:]...)
 	if valid && !json.Valid(out) {
-		return []byte(withheld), true
+		return []byte(withheld), labels, true
 	}
-	return out, true
+	return out, labels, true
 }
 
 // literals walks valid JSON once, from string to string.

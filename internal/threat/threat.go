@@ -58,6 +58,11 @@ func New() (*Detector, error) {
 func (d *Detector) Labels(b []byte) []string {
 	s := d.scan(b, true)
 	defer d.release(s)
+	return s.labels()
+}
+
+// labels are those that the findings so far raise.
+func (s *scan) labels() []string {
 	switch {
 	case s.pii && s.secret:
 		return []string{LabelPII, LabelSecret}
