@@ -5,7 +5,6 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"os"
 	"strings"
 	"sync"
 	"time"
@@ -41,7 +40,7 @@ func (a *API) ConnContext(ctx context.Context, conn net.Conn) context.Context {
 	}
 	ctx = context.WithValue(ctx, addressesKey{}, addresses{server, client})
 	return context.WithValue(ctx, connectionKey{}, sync.OnceValue(func() sight {
-		return a.look(func() caller.Peer { return caller.OfConnection(server, client, os.Getpid()) })
+		return a.look(func() caller.Peer { return caller.OfConnection(server, client, a.o.Process) })
 	}))
 }
 

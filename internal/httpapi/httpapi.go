@@ -66,7 +66,7 @@ type Store interface {
 	Ready(ctx context.Context) error
 }
 
-// Options are the options of New. Every field but Log, Memory, Deliveries, Clock, Public, Changes, OIDC, Labels, Trials and Confirm is needed.
+// Options are the options of New. Every field but Log, Memory, Deliveries, Clock, Public, Changes, OIDC, Labels, Trials, Process and Confirm is needed.
 type Options struct {
 	Log     *slog.Logger // nil: no log
 	Version string
@@ -91,6 +91,8 @@ type Options struct {
 	OIDC          *console.OIDC // nil: people sign in with tokens and links alone
 	// Trials are those of sallyport doctor --live; nil: there are none.
 	Trials *trial.Trials
+	// Process is the one whose children are nobody's hands: servers and programs of the gateway's; 0: there is none.
+	Process int
 	// Confirm tells whether people have to confirm at their terminal what they do with a token; nil: they don't.
 	Confirm func() bool
 	Labels  console.LabelDesk // nil: there is no configuration file that labels could be added to

@@ -217,7 +217,7 @@ func startAt(t testing.TB, p place) *world {
 	}
 	log := &tail{}
 	ctx, cancel := context.WithCancel(context.Background())
-	d, err := daemon.New(ctx, cfg, daemon.Options{Data: p.data, Version: "test", Log: slog.New(slog.NewTextHandler(log, nil)),
+	d, err := daemon.New(ctx, cfg, daemon.Options{Data: p.data, Version: "test", Process: -1, Log: slog.New(slog.NewTextHandler(log, nil)),
 		Labels: func(config string, record func(ctx context.Context, e audit.Entry) error) console.LabelDesk {
 			return propose.NewDesk(config, p.data, record)
 		}})
