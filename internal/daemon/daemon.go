@@ -533,11 +533,12 @@ Stop with Ctrl-C.
 `, d.o.Version, d.consoleLine(terminal), d.AdminURL(), people, d.AgentURL(), servers, d.anchorLine(), d.observing()+d.unlisted()+d.unread(), d.unconfinedNote(), d.begin())
 }
 
-// begin says how work begins, in another terminal: in a session of its own where agents are declared, else with the token of the agent local.
+// begin says how work begins, in another terminal: in a session of its own where agents are declared, else with the token of the agent local; and what a
+// client takes.
 func (d *Daemon) begin() string {
 	path := filepath.Join(d.o.Data, "local.token")
 	if _, err := os.Lstat(path); err == nil {
-		return "\nThe agent local has its token in " + path + ". What an MCP client needs: sallyport client config\n"
+		return "\nThe agent local has its token in " + path + ".\n" + d.clientSnippet()
 	}
 	ids := "ID"
 	if agents, _ := d.config().declarations(); len(agents.All()) > 0 {
@@ -546,7 +547,17 @@ func (d *Daemon) begin() string {
 			ids += " (or another of " + sentence.Count(len(agents.All()), "agent") + ": sallyport agents list)"
 		}
 	}
-	return "\nBegin a piece of work in another terminal, with your client as the command:\n\n  sallyport run --agent " + ids + " -- claude\n"
+	return "\nBegin a piece of work in another terminal, with your client as the command:\n\n  sallyport run --agent " + ids + " -- claude\n" + d.clientSnippet()
+}
+
+// clientSnippet is what an MCP client takes to come here without sallyport run.
+func (d *Daemon) clientSnippet() string {
+	return fmt.Sprintf(`
+A client that speaks MCP over HTTP takes this (sallyport client config prints it for others):
+
+  {"mcpServers": {"sallyport": {"type": "http", "url": "%s/mcp",
+    "headers": {"Authorization": "Bearer <the agent's token>"}}}}
+`, d.AgentURL())
 }
 
 // SignInLink makes a link that signs admin in to the console, once.
