@@ -13,7 +13,8 @@ check:
 	test -z "$$(gofmt -l .)"
 	go vet ./...
 	go run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...
-	go test -race -gcflags='modernc.org/...=-race=false' -timeout 30m ./... # all but SQLite, which is translated from C
+	go test -race -gcflags='modernc.org/...=-race=false' -timeout 30m $$(go list ./... | grep -v /test/e2e) # all but SQLite, which is translated from C
+	go test -timeout 30m ./test/e2e
 	go test -run '^$$' -bench . -benchtime 1x -timeout 10m ./...
 
 # Writes docs/openapi.json anew, after a change of the HTTP API.
