@@ -436,16 +436,15 @@ func keepsAll(path, value string) bool {
 
 // record keeps either the values of a record that outsiders may have written (free), or the others.
 func (o *observer) record(out *seenRecord, rec record, free bool) {
-	keys, values := map[string]int{}, 0
-	for _, f := range rec.fields {
-		if f.key && !free {
-			keys[f.name]++
+	keys := map[string]int{}
+	if !free {
+		for _, f := range rec.fields {
+			if f.key {
+				keys[f.name]++
+			}
 		}
-		if (o.class(f) == classFree) == free {
-			values++
-		}
+		out.Values = slices.Grow(out.Values, len(rec.fields)/2) // about half of the fields are names
 	}
-	out.Values = slices.Grow(out.Values, values)
 	for _, f := range rec.fields {
 		if c := o.class(f); (c == classFree) == free && !(f.key && free) {
 			o.value(out, f, c, f.key && keys[f.name] > 1)

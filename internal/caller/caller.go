@@ -32,14 +32,10 @@ const maxLooks = 8
 // Governed tells whether the process runs in a governed session, and which process says so: it or one above it has a session's token in its
 // environment, or one above it runs governed programs. A process whose lineage can't be seen whole counts as governed: it could have made it so.
 func Governed(pid int) (at int, yes bool) {
-	all, whole := Lineage(pid)
-	if at, yes = governed(all); yes || whole {
-		return at, yes
-	}
-	return pid, true
+	return governed(Lineage(pid))
 }
 
-func governed(lineage []int) (at int, yes bool) {
+func governed(lineage []int, whole bool) (at int, yes bool) {
 	for i, p := range lineage {
 		environ, _ := os.ReadFile(procFile(p, "environ")) // of another user's process, or one that hides: not readable
 		for v := range bytes.SplitSeq(environ, []byte{0}) {
@@ -53,6 +49,9 @@ func governed(lineage []int) (at int, yes bool) {
 		if name, _ := os.ReadFile(procFile(p, "comm")); strings.TrimSpace(string(name)) == RunName {
 			return p, true
 		}
+	}
+	if !whole {
+		return lineage[0], true
 	}
 	return 0, false
 }
@@ -121,10 +120,11 @@ func OfConnection(server, client netip.AddrPort, gateway int) Peer {
 	}
 	pids := holders(here)
 	for _, pid := range pids {
-		if at, yes := Governed(pid); yes {
+		all, whole := Lineage(pid)
+		if at, yes := governed(all, whole); yes {
 			return Peer{Governed: at}
 		}
-		if all, _ := Lineage(pid); slices.Contains(all[1:], gateway) {
+		if slices.Contains(all[1:], gateway) {
 			return Peer{Started: pid}
 		}
 	}

@@ -249,10 +249,8 @@ func (c *crossing) inspect(result effect.Result, err error) outcome {
 	return out
 }
 
-// contaminate writes down b, and adds the labels that it brings: those the operation is declared to bring, and those the detector finds.
-func (c *crossing) contaminate(out *outcome, b []byte) {
-	payload, words := c.g.looked(b)
-	out.entry.Result = payload
+// contaminate adds the labels that b brings: those the operation is declared to bring, and those the detector has found in it.
+func (c *crossing) contaminate(out *outcome, b []byte, words []string) {
 	out.stored = c.storedLabels(b)
 	out.raise = c.brings(addHeld(flow.Raise(c.declaredLabels(), flow.Operation{ID: c.op.ID}, c.id, c.known(words)...), out.stored))
 }
@@ -263,7 +261,9 @@ func (c *crossing) distrust(out *outcome) {
 }
 
 func (c *crossing) inspectResult(out *outcome, result effect.Result) {
-	c.contaminate(out, result.JSON)
+	payload, words := c.g.looked(result.JSON)
+	out.entry.Result = payload
+	c.contaminate(out, result.JSON, words)
 	out.entry.Decision = "ok"
 	discarded := func(code fault.Code, reason string) {
 		out.verdict = fault.Refuse("inspect", code, reason)
@@ -309,7 +309,9 @@ func (c *crossing) inspectResult(out *outcome, result effect.Result) {
 // that is not trusted it arrives fenced.
 func (c *crossing) inspectError(out *outcome, object json.RawMessage) {
 	out.entry.Decision, out.entry.Reason = "error", "the server answered with a JSON-RPC error"
-	c.contaminate(out, object)
+	payload, words := c.g.looked(object)
+	out.entry.Result = payload
+	c.contaminate(out, object, words)
 	if c.trustsWords() {
 		out.rpcError = object
 		return
