@@ -78,7 +78,7 @@ type File struct {
 }
 
 // OwnEntry is how the reason begins for which an entry that looks like the gateway's own is not taken over.
-const OwnEntry = "it has what a gateway's own entry has"
+const OwnEntry = "it looks like the gateway's own entry"
 
 // Skipped is an entry that is not taken over.
 type Skipped struct{ Name, Why string }
@@ -124,7 +124,7 @@ func ProjectOf(path, home string) string {
 	return ""
 }
 
-// CheckPlace refuses a file that a link of its project leads to.
+// CheckPlace refuses a file that a link of its project points to.
 func CheckPlace(path string, o Options) error {
 	if real := ledAway(path, o); real != "" {
 		return fmt.Errorf("%s is reached by a link: name the file itself, %s", display.Line(path, 300), display.Line(real, 300))

@@ -87,7 +87,7 @@ func readEntry(name string, value json.RawMessage, x *expander) (s Server, err e
 	case r.Disabled || r.Enabled != nil && !*r.Enabled:
 		return s, errors.New("it is disabled there")
 	case r.ours():
-		return s, fmt.Errorf("%s, and leads to %s", OwnEntry, r.leads())
+		return s, fmt.Errorf("%s, and points to %s", OwnEntry, r.target())
 	case r.Type == "sse":
 		return s, errors.New("it speaks the transport sse, which MCP has given up: ask its makers for the address of their streamable HTTP server")
 	case !slices.Contains([]string{"", "stdio", "http", "streamable-http", "streamableHttp"}, r.Type):
@@ -104,7 +104,7 @@ func readEntry(name string, value json.RawMessage, x *expander) (s Server, err e
 	return s, err
 }
 
-// ours tells whether the entry leads to a gateway of this kind already.
+// ours tells whether the entry points to a gateway of this kind already.
 func (r *raw) ours() bool {
 	if r.BearerTokenEnvVar == EnvToken {
 		return true
@@ -119,8 +119,8 @@ func (r *raw) ours() bool {
 	return len(r.Args) > 0 && r.Args[0] == "connect" && strings.HasPrefix(filepath.Base(r.Command), "sallyport")
 }
 
-// leads is where an entry leads to, for people.
-func (r *raw) leads() string {
+// target is what an entry points to, for people.
+func (r *raw) target() string {
 	if r.URL != "" {
 		return display.Quote(r.URL, 300)
 	}
