@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -85,15 +84,7 @@ func TestFloodRefusesNobodyElse(t *testing.T) {
 		if m.Method != "tools/call" || m.Params.Name != "huge" {
 			return false
 		}
-		w.Header().Set("Content-Type", "application/json")
-		_, _ = fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"content":[{"type":"text","text":"`, m.ID)
-		chunk := bytes.Repeat([]byte("x"), 1<<20)
-		for range 100 {
-			if _, err := w.Write(chunk); err != nil {
-				return true // the gateway hung up, as it should
-			}
-		}
-		_, _ = io.WriteString(w, `"}]}}`)
+		writeHuge(w, m)
 		return true
 	}}
 	p := newPlace(t, fmt.Sprintf("upstreams:\n  s: {url: %q}\noperations:\n  s.*: {sensitivity: none, effect: read, external_io: false}\nlimits: {calls_per_minute: 10000000, execution_budget: 1000h, memory: %dMiB}\n", server.url(t), limit),

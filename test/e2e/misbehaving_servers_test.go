@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -41,15 +40,7 @@ func TestMisbehavingServersHarmNobody(t *testing.T) {
 			if m.Method != "tools/call" {
 				return false
 			}
-			w.Header().Set("Content-Type", "application/json")
-			_, _ = fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"content":[{"type":"text","text":"`, m.ID)
-			chunk := bytes.Repeat([]byte("x"), 1<<20)
-			for range 100 {
-				if _, err := w.Write(chunk); err != nil {
-					return true // the gateway hung up, as it should
-				}
-			}
-			_, _ = io.WriteString(w, `"}]}}`)
+			writeHuge(w, m)
 			return true
 		}},
 		"endlesslist": &scripted{write: func(w http.ResponseWriter, m message) bool {

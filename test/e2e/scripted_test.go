@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -35,6 +36,19 @@ type message struct {
 		Arguments json.RawMessage
 		Meta      json.RawMessage `json:"_meta"`
 	}
+}
+
+// writeHuge answers with 100 MiB, or until the gateway hangs up, as it should.
+func writeHuge(w http.ResponseWriter, m message) {
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"content":[{"type":"text","text":"`, m.ID)
+	chunk := bytes.Repeat([]byte("x"), 1<<20)
+	for range 100 {
+		if _, err := w.Write(chunk); err != nil {
+			return
+		}
+	}
+	_, _ = io.WriteString(w, `"}]}}`)
 }
 
 func (s *scripted) ServeHTTP(w http.ResponseWriter, r *http.Request) {
