@@ -372,9 +372,10 @@ func FuzzFold(f *testing.F) {
 	})
 }
 
-// What the words of a request rule out stands nowhere in it as a phrase.
+// What the index of a request's words finds is what a search of its text finds, also with the letter case that quotes and names look at.
 func FuzzPhrase(f *testing.F) {
-	for _, s := range [][2]string{{"the brown fox", "brown fox"}, {"a.b c", "a.b"}, {"né e\u0301x", "e\u0301x"}, {"x (foo) y", "(foo)"}, {"one two", "ne two"}, {"文字 and", "文字"}, {"a\xffb c", "\xffb"}} {
+	for _, s := range [][2]string{{"the brown fox", "brown fox"}, {"a.b c", "a.b"}, {"né e\u0301x", "e\u0301x"}, {"x (foo) y", "(foo)"}, {"one two", "ne two"}, {"文字 and", "文字"}, {"a\xffb c", "\xffb"},
+		{"Foo 'Bar' foo BAR", "bar"}, {"a, b, a; b", "a; b"}, {"-- ++ --", "++ --"}, {"İstanbul ist", "ist"}, {"Ǆ ǆ K k", "ǆ k"}} {
 		f.Add(s[0], s[1])
 	}
 	f.Fuzz(func(t *testing.T, request, s string) {
@@ -382,8 +383,42 @@ func FuzzPhrase(f *testing.F) {
 		if s = fold(s); utf8.RuneCountInString(s) < 3 || !utf8.ValidString(s) {
 			return
 		}
-		if got, want := w.phrase(s), w.searched(s); got != want {
-			t.Fatalf("%q has the phrase %q: %t, but when it is searched %t", request, s, got, want)
+		slow := inText(w.text, s, func(i int) bool { return bounded(w.text, i, i+len(s)) })
+		if got := w.phrase(s); got != slow {
+			t.Fatalf("%q has the phrase %q: %t, but when it is searched %t", request, s, got, slow)
+		}
+		if len(w.text) != len(w.cased) {
+			return
+		}
+		var fast, searched []int
+		w.anywhere(s, func(i, _ int) bool { fast = append(fast, i); return false })
+		inText(w.text, strings.TrimSpace(s), func(i int) bool {
+			if bounded(w.cased, i, i+len(strings.TrimSpace(s))) {
+				searched = append(searched, i)
+			}
+			return false
+		})
+		if slices.Sort(fast); !slices.Equal(fast, searched) {
+			t.Fatalf("%q has %q at %v, but when it is searched at %v", request, s, fast, searched)
+		}
+	})
+}
+
+// What is looked at byte by byte is what the expressions for it find.
+func FuzzRequestBytes(f *testing.F) {
+	for _, s := range []string{"", "a\n\nb", "a\r\n \r\n\r\nb\n", "a\n\t\v\nb", "\n\n", "\r\n\r\n\f\rx\n \ny\r\n\nz", "a\n\n\u00a0\nb", "It's-ÄÖ 12", "ms-x", "a.example/b", "x-y", "//h"} {
+		f.Add(s)
+	}
+	paragraph := regexp.MustCompile(`\r?\n[ \t\r]*\n\s*`)
+	f.Fuzz(func(t *testing.T, s string) {
+		if got, want := endParagraphs(s), paragraph.ReplaceAllString(s, "\n.\n"); got != want && utf8.ValidString(s) {
+			t.Fatalf("the paragraphs of %q end as %q, not as %q", s, got, want)
+		}
+		if got, want := bareWord(s), strings.Join(strings.FieldsFunc(strings.ToLower(s), func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !unicode.IsMark(r) }), ""); got != want {
+			t.Fatalf("%q is bare as %q, not as %q", s, got, want)
+		}
+		if got, want := linkAt(s), findLink(s); got != want {
+			t.Fatalf("%q has a link at %d, not at %d", s, got, want)
 		}
 	})
 }

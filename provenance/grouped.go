@@ -13,7 +13,7 @@ var spaceless = []*unicode.RangeTable{unicode.Han, unicode.Hiragana, unicode.Kat
 // readUnspaced reads the values between letters of such scripts: 发给ann@books.example吧 has an address. The beginning and the end of a web address
 // have to be unambiguous: 例books.example is the name of another host.
 func (w *Request) readUnspaced(token string) {
-	if !strings.ContainsFunc(token, func(r rune) bool { return unicode.In(r, spaceless...) }) {
+	if !strings.ContainsFunc(token, func(r rune) bool { return r >= utf8.RuneSelf && unicode.In(r, spaceless...) }) {
 		return
 	}
 	for from := 0; from < len(token); {
@@ -258,6 +258,9 @@ func (w *Request) readDotted(chunks []string) {
 		return c != "" && (last && hasDigit(c[len(c)-1:]) || !last && hasDigit(c[:1]))
 	}
 	for i, chunk := range chunks {
+		if strings.IndexByte(chunk, '.') < 0 {
+			continue
+		}
 		chunk, plus := strings.CutPrefix(strings.Trim(chunk, ".,;:!?()\"'"), "+")
 		groups := strings.Split(chunk, ".")
 		odd := func(g string) bool { return len(g) < 2 || !plus && len(g) != 2 || strings.Trim(g, "0123456789") != "" }

@@ -110,6 +110,13 @@ var hostlessSchemes = []string{"http:", "https:", "ftp:", "javascript:", "data:"
 
 // linkAt is the index in a word where a link begins, at its scheme or its host name; -1 if there is none.
 func linkAt(word string) int {
+	if !strings.ContainsAny(word, ":/.-") { // no scheme and no host is without
+		return -1
+	}
+	return findLink(word)
+}
+
+func findLink(word string) int {
 	lower := strings.ToLower(word)
 	if len(lower) != len(word) { // some letters have a longer or shorter lower case
 		lower = word

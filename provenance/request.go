@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"iter"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -17,8 +16,8 @@ const maxRequest = 64 << 10
 
 // Request is a person's request, parsed once: it tells which values the person named. The zero Request names none.
 type Request struct {
-	text    string          // folded
-	runs    map[string]bool // of text
+	text    string // folded
+	runs    runIndex
 	raw     string
 	cased   string // raw, with every place as in text
 	forms   map[form]bool
@@ -35,20 +34,51 @@ type Request struct {
 	handlesAt []int   // indexes of words that may be handles; only while the request is parsed
 }
 
-// paragraph is the end of one: no phrase runs on behind it, least of all into words that the person added later.
-var paragraph = regexp.MustCompile(`\r?\n[ \t\r]*\n\s*`)
+// endParagraphs puts a full stop where a paragraph ends, which is at a line that is empty but for spaces: no phrase runs on behind it, least of all into
+// words that the person added later.
+func endParagraphs(s string) string {
+	var b strings.Builder
+	done := 0
+	for at := 0; ; {
+		i := strings.IndexByte(s[at:], '\n')
+		if i < 0 {
+			break
+		}
+		at += i + 1
+		behind := s[at:]
+		if behind = strings.TrimLeft(behind, " \t\r"); behind == "" || behind[0] != '\n' {
+			continue
+		}
+		from := at - 1
+		if from > done && s[from-1] == '\r' {
+			from--
+		}
+		b.WriteString(s[done:from])
+		b.WriteString("\n.\n")
+		at = len(s) - len(strings.TrimLeft(behind, "\t\n\f\r "))
+		done = at
+	}
+	if done == 0 {
+		return s
+	}
+	b.WriteString(s[done:])
+	return b.String()
+}
 
 // ParseRequest parses a request.
 func ParseRequest(request string) *Request {
-	request = paragraph.ReplaceAllString(request, "\n.\n")
+	request = endParagraphs(request)
 	if len(request) > maxRequest {
 		request = request[:maxRequest]
 		request = request[:max(0, strings.LastIndexFunc(request, unicode.IsSpace))] // a cut word would be another word
 	}
-	w := &Request{text: fold(request), raw: strings.Join(strings.Fields(request), " "), cased: spaced(request), runs: map[string]bool{}, forms: map[form]bool{}, grouped: map[string]bool{}, where: map[string][]int{}, commas: map[int]bool{}, dates: map[string]bool{}, times: map[string]bool{}}
-	for run := range runs(w.text) {
-		w.runs[run] = true
+	words := len(request) / 6
+	w := &Request{
+		text: fold(request), raw: strings.Join(strings.Fields(request), " "), cased: spaced(request), forms: make(map[form]bool, words), grouped: map[string]bool{},
+		words: make([]string, 0, words), plain: make([]string, 0, words), where: make(map[string][]int, words), commas: map[int]bool{},
+		dates: map[string]bool{}, times: map[string]bool{},
 	}
+	w.runs = indexRuns(w.text)
 	last, links := "", map[form]int{}
 	for gap, whole := range split(request) {
 		token := strings.Trim(whole, ".:!?'’*_`")
@@ -113,7 +143,12 @@ func (w *Request) breakPhrase() { w.words, w.plain = append(w.words, ""), append
 
 // bareWord is a word's letters and digits, in lower case.
 func bareWord(s string) string {
-	return strings.Join(strings.FieldsFunc(strings.ToLower(s), func(r rune) bool { return !inWord(r) }), "")
+	for i := range len(s) {
+		if c := s[i]; c >= utf8.RuneSelf || !wordBytes[c] || c >= 'A' && c <= 'Z' {
+			return strings.Join(strings.FieldsFunc(strings.ToLower(s), func(r rune) bool { return !inWord(r) }), "")
+		}
+	}
+	return s
 }
 
 // sentenceEnd is the part of a word that may be an address, where a full stop without a space after it may end a sentence: books.example.Then is
@@ -186,6 +221,9 @@ func isSuffix(s string) bool {
 
 // amountOf reads a number that has the sign of a currency, commas between its thousands, or a comma before its cents.
 func amountOf(token string) (string, bool) {
+	if !hasDigit(token) {
+		return "", false
+	}
 	bare := strings.Trim(token, "$€£¥₹")
 	if units, cents, ok := strings.Cut(bare, ","); ok && (len(cents) == 1 || len(cents) == 2) && (!strings.Contains(units, ".") || len(units) > 4 && units[len(units)-4] == '.') { // 1.250,00
 		bare = strings.ReplaceAll(units, ".", ",") + "." + cents
@@ -227,33 +265,96 @@ func (w *Request) has(f form) bool {
 
 // phrase finds a folded text of three characters or more between word boundaries.
 func (w *Request) phrase(s string) bool {
-	if utf8.RuneCountInString(s) < 3 {
-		return false
+	return utf8.RuneCountInString(s) >= 3 && w.standsAt(s, func(i int) bool { return bounded(w.text, i, i+len(s)) })
+}
+
+// standsAt reports whether a folded text stands at a place of the request that fits. The place begins and ends at the boundary of a word: elsewhere it
+// is not asked.
+func (w *Request) standsAt(s string, fits func(i int) bool) bool {
+	run, offset := w.runs.rarest(s)
+	if run == nil { // s has no word, or one that the request does not have
+		return offset < 0 && inText(w.text, s, fits)
 	}
-	for run := range runs(s) { // between word boundaries each is a whole one of the request, too: most texts are told by their first
-		if !w.runs[run] {
-			return false
+	for at := run.last; at >= 0; at = w.runs.before[at] {
+		i := int(w.runs.at[at]) - offset
+		if i >= 0 && strings.HasPrefix(w.text[i:], s) && fits(i) {
+			return true
 		}
 	}
-	return w.searched(s)
+	return false
 }
 
-// runs are the longest parts of a text that have letters and digits alone.
-func runs(s string) iter.Seq[string] {
-	return strings.FieldsFuncSeq(s, func(r rune) bool { return !inWord(r) })
-}
-
-// searched finds a folded text between word boundaries.
-func (w *Request) searched(s string) bool {
+// inText reports whether a text has s at a place that fits.
+func inText(text, s string, fits func(i int) bool) bool {
 	for from := 0; ; {
-		i := strings.Index(w.text[from:], s)
+		i := strings.Index(text[from:], s)
 		if i < 0 {
 			return false
 		}
-		if i += from; bounded(w.text, i, i+len(s)) {
+		if i += from; fits(i) {
 			return true
 		}
 		from = i + 1
+	}
+}
+
+// runIndex tells where the runs of a text are: its longest parts of letters and digits alone. A text that stands between word boundaries has each of its
+// own runs as a run there.
+type runIndex struct {
+	of         map[string]run
+	at, before []int32 // of each run in the text: where it begins, and which one before it is the same (-1: none)
+}
+
+// run is what the index has of the runs that are alike.
+type run struct{ last, count int32 }
+
+func indexRuns(text string) runIndex {
+	x := runIndex{of: make(map[string]run, len(text)/8), at: make([]int32, 0, len(text)/6), before: make([]int32, 0, len(text)/6)}
+	for at, s := range runs(text) {
+		r, ok := x.of[s]
+		if !ok {
+			r.last = -1
+		}
+		x.before = append(x.before, r.last)
+		x.of[s] = run{int32(len(x.at)), r.count + 1}
+		x.at = append(x.at, int32(at))
+	}
+	return x
+}
+
+// rarest is that run of s which the text has least often, and where it begins in s; nil if the text lacks one. If s has none, the offset is negative.
+func (x runIndex) rarest(s string) (r *run, offset int) {
+	offset = -1
+	for at, part := range runs(s) {
+		found, ok := x.of[part]
+		if !ok {
+			return nil, at
+		}
+		if r == nil || found.count < r.count {
+			r, offset = &found, at
+		}
+	}
+	return r, offset
+}
+
+// runs are the longest parts of a text that have letters and digits alone, and where they begin.
+func runs(s string) iter.Seq2[int, string] {
+	return func(yield func(int, string) bool) {
+		from := -1
+		for i, r := range s {
+			switch in := inWord(r); {
+			case in && from < 0:
+				from = i
+			case !in && from >= 0:
+				if !yield(from, s[from:i]) {
+					return
+				}
+				from = -1
+			}
+		}
+		if from >= 0 {
+			yield(from, s[from:])
+		}
 	}
 }
 
@@ -274,7 +375,20 @@ func bounded(text string, i, j int) bool {
 	return false
 }
 
-func inWord(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) || unicode.IsMark(r) }
+func inWord(r rune) bool {
+	if uint32(r) < utf8.RuneSelf {
+		return wordBytes[r]
+	}
+	return unicode.IsLetter(r) || unicode.IsDigit(r) || unicode.IsMark(r)
+}
+
+// wordBytes are the letters and digits of ASCII.
+var wordBytes = func() (of [utf8.RuneSelf]bool) {
+	for c := range of {
+		of[c] = strings.IndexByte(lower+upper+digits, byte(c)) >= 0
+	}
+	return of
+}()
 
 // hasTime reports whether the value is a date or time that the request gives.
 func (w *Request) hasTime(value string) bool {

@@ -2,7 +2,6 @@ package provenance
 
 import (
 	_ "embed" // the word lists
-	"maps"
 	"slices"
 	"strings"
 	"unicode"
@@ -75,7 +74,15 @@ func (w *Request) distinctFor(s string) bool {
 // partOfAccount reports whether a text may be a group of digits of an account that the request has.
 func (w *Request) partOfAccount(s string) bool {
 	s = strings.ToUpper(bareWord(s))
-	return hasDigit(s) && slices.ContainsFunc(slices.Collect(maps.Keys(w.grouped)), func(account string) bool { return strings.Contains(account, s) })
+	if !hasDigit(s) {
+		return false
+	}
+	for account := range w.grouped {
+		if strings.Contains(account, s) {
+			return true
+		}
+	}
+	return false
 }
 
 // crossesQuotes reports whether a text has quotes inside, so that it may begin in one part of the request and end in another.
@@ -249,18 +256,10 @@ func (w *Request) anywhere(value string, fits func(i, j int) bool) bool {
 	if w == nil || value == "" || len(w.text) != len(w.cased) {
 		return false
 	}
-	for from := 0; ; {
-		i := strings.Index(w.text[from:], value)
-		if i < 0 {
-			return false
-		}
-		i += from
+	return w.standsAt(value, func(i int) bool {
 		j := i + len(value)
-		if bounded(w.cased, i, j) && fits(i, j) {
-			return true
-		}
-		from = i + 1
-	}
+		return bounded(w.cased, i, j) && fits(i, j)
+	})
 }
 
 // namesPlace reports whether the request has a text as a name of its own that a destination can have: one word, a text in quotes or with capitals, or
@@ -275,16 +274,24 @@ func (w *Request) namesPlace(value string) bool {
 		if slices.ContainsFunc(words, func(s string) bool { return functionWords[strings.ToLower(s)] }) || possessive(j) {
 			return false
 		}
-		before := strings.Fields(strings.ToLower(w.cased[:i]))
-		for len(before) > 0 && articles[before[len(before)-1]] {
-			before = before[:len(before)-1]
+		before, word := cutLastWord(w.cased[:i])
+		for articles[word] {
+			before, word = cutLastWord(before)
 		}
-		if len(before) == 0 || !placeWords[strings.TrimRight(before[len(before)-1], ":")] {
+		if !placeWords[strings.TrimRight(word, ":")] {
 			return false
 		}
-		next := strings.Fields(strings.ToLower(w.cased[j:]))
-		return len(next) == 0 || w.cased[j] != ' ' || functionWords[next[0]] || placeWords[strings.Trim(next[0], ".,!?")]
+		next, _, _ := strings.Cut(strings.TrimLeft(w.cased[j:], " "), " ")
+		next = strings.ToLower(next)
+		return next == "" || w.cased[j] != ' ' || functionWords[next] || placeWords[strings.Trim(next, ".,!?")]
 	})
+}
+
+// cutLastWord takes the last word off a text with single spaces; the word is in lower case, and "" if there is none.
+func cutLastWord(s string) (before, word string) {
+	s = strings.TrimRight(s, " ")
+	i := strings.LastIndexByte(s, ' ') + 1
+	return s[:i], strings.ToLower(s[i:])
 }
 
 var (

@@ -160,3 +160,47 @@ func BenchmarkGiven20kB(b *testing.B) {
 		e.Add(given)
 	}
 }
+
+// longRequest is as long as a request can be: orders, names, addresses, numbers and dates, no two alike.
+func longRequest() string {
+	var b strings.Builder
+	for i := 0; b.Len() < maxRequest-300; i++ {
+		fmt.Fprintf(&b, "Please send the offer 'Blue Heron %d' of week %d to ann%d@books.example and ask Maria Keller%d whether she can meet us on May %dth at 10:30 about the invoice INV-%d of 4,%03d EUR. ",
+			i, i%52+1, i, i, i%28+1, 1000+i, i%1000)
+	}
+	return b.String() + "Then tell the team of the Northern Harbour Lighthouse Restoration Project in the channel about it."
+}
+
+func BenchmarkParseRequest64KiB(b *testing.B) {
+	words := longRequest()
+	b.ReportAllocs()
+	b.SetBytes(int64(len(words)))
+	for b.Loop() {
+		if !ParseRequest(words).has(form{mail, "ann7@books.example"}) {
+			b.Fatal("not read")
+		}
+	}
+}
+
+// A name of many words that begins as many texts of a long request do.
+func BenchmarkNameInRequest64KiB(b *testing.B) {
+	w := ParseRequest(longRequest())
+	for _, c := range []struct {
+		name, value string
+		named       bool
+	}{
+		{"named", "Northern Harbour Lighthouse Restoration Project", true},
+		{"its words stand apart", "Please send the offer of Maria about the Northern Project", false},
+		{"a word is missing", "Northern Harbour Lighthouse Demolition Project", false},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if w.namesRecord(c.value, byOutsider) != c.named {
+					b.Fatal(!c.named)
+				}
+				w.namesPlace(c.value)
+			}
+		})
+	}
+}
