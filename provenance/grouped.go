@@ -53,7 +53,9 @@ func continuesDotted(s string) bool {
 // readLinks finds the web addresses that contain characters which separate words elsewhere, such as https://books.example/Heron_(bird) and
 // https://books.example/a,b. Their pieces are no addresses: they are taken out of the forms, unless they also stand elsewhere (links counts them).
 func (w *Request) readLinks(request string, links map[form]int) {
-	for chunk := range strings.FieldsFuncSeq(request, func(r rune) bool { return unicode.IsSpace(r) || strings.ContainsRune(`"“”„«»<>`, r) }) {
+	for chunk := range strings.FieldsFuncSeq(request, func(r rune) bool {
+		return r == '"' || r == '<' || r == '>' || unicode.IsSpace(r) || r >= utf8.RuneSelf && strings.ContainsRune(`“”„«»`, r)
+	}) {
 		for n := 0; n < maxChunkLinks && len(chunk) <= 2*maxValue; n++ {
 			at := linkAt(chunk)
 			if at < 0 {

@@ -17,18 +17,18 @@ const maxRequest = 64 << 10
 // Request is a person's request, parsed once: it tells which values the person named. The zero Request names none.
 type Request struct {
 	text    string // folded
-	runs    runIndex
+	runs    places // of the runs of text
 	raw     string
 	cased   string // raw, with every place as in text
 	forms   map[form]bool
-	grouped map[string]bool  // accounts and telephone numbers that are written in groups
-	words   []string         // every word, as formOf reads it; "" where a phrase ends
-	plain   []string         // bareWord of each of words
-	where   map[string][]int // a word -> its indexes in words
-	commas  map[int]bool     // indexes of the words that have a comma before them
-	german  bool             // it seems to be German
-	dates   map[string]bool  // 2006-01-02, or 01-02 without a year
-	times   map[string]bool  // 15:04
+	grouped map[string]bool // accounts and telephone numbers that are written in groups
+	words   []string        // every word, as formOf reads it; "" where a phrase ends
+	plain   []string        // bareWord of each of words
+	where   places          // of words, as indexes in words
+	commas  map[int]bool    // indexes of the words that have a comma before them
+	german  bool            // it seems to be German
+	dates   map[string]bool // 2006-01-02, or 01-02 without a year
+	times   map[string]bool // 15:04
 
 	handles   handles // acme/site, #team, @name
 	handlesAt []int   // indexes of words that may be handles; only while the request is parsed
@@ -72,13 +72,16 @@ func ParseRequest(request string) *Request {
 		request = request[:maxRequest]
 		request = request[:max(0, strings.LastIndexFunc(request, unicode.IsSpace))] // a cut word would be another word
 	}
-	words := len(request) / 6
+	words := len(request) / 8
 	w := &Request{
 		text: fold(request), raw: strings.Join(strings.Fields(request), " "), cased: spaced(request), forms: make(map[form]bool, words), grouped: map[string]bool{},
-		words: make([]string, 0, words), plain: make([]string, 0, words), where: make(map[string][]int, words), commas: map[int]bool{},
+		words: make([]string, 0, words), plain: make([]string, 0, words), where: newPlaces(words), commas: map[int]bool{},
 		dates: map[string]bool{}, times: map[string]bool{},
 	}
-	w.runs = indexRuns(w.text)
+	w.runs = newPlaces(words)
+	for at, run := range runs(w.text) {
+		w.runs.add(run, at)
+	}
 	last, links := "", map[form]int{}
 	for gap, whole := range split(request) {
 		token := strings.Trim(whole, ".:!?'’*_`")
@@ -135,7 +138,7 @@ func spaced(request string) string {
 }
 
 func (w *Request) add(word string) {
-	w.where[word] = append(w.where[word], len(w.words))
+	w.where.add(word, len(w.words))
 	w.words, w.plain = append(w.words, word), append(w.plain, bareWord(word))
 }
 
@@ -176,34 +179,53 @@ any are can could did does each had has have bitte danke dann und sie wir das di
 // split yields the words of a request, each with the text between it and the word before. Wide punctuation separates words too, except where it may
 // be part of one: a comma or colon between digits, and a full stop between letters, which may be a point of a host name.
 func split(request string) func(yield func(gap, word string) bool) {
-	runes := []rune(request)
-	digit := func(i int) bool { return i >= 0 && i < len(runes) && runes[i] >= '0' && runes[i] <= '9' }
-	letter := func(i int) bool { return i >= 0 && i < len(runes) && inWord(runes[i]) }
-	apart := func(i int) bool {
-		switch r := runes[i]; r {
-		case ',', '，', '：':
-			return !digit(i-1) || !digit(i+1)
-		case '。':
-			return !letter(i-1) || !letter(i+1)
-		default:
-			return unicode.IsSpace(r) || strings.ContainsRune(`"“”„«»‘‚‹›…—<>()[]{};|「」『』《》〈〉【】（）、；！？`, r)
+	if !utf8.ValidString(request) {
+		request = string([]rune(request)) // each byte that is no character as one that separates nothing
+	}
+	digit := func(r rune) bool { return r >= '0' && r <= '9' }
+	apart := func(i int, r rune, n int) bool {
+		if r < utf8.RuneSelf && r != ',' {
+			return apartBytes[r]
 		}
+		before, _ := utf8.DecodeLastRuneInString(request[:i])
+		after, _ := utf8.DecodeRuneInString(request[i+n:])
+		switch r {
+		case ',', '，', '：':
+			return !digit(before) || !digit(after)
+		case '。':
+			return !inWord(before) || !inWord(after)
+		}
+		return unicode.IsSpace(r) || strings.ContainsRune(apartRunes, r)
 	}
 	return func(yield func(string, string) bool) {
-		for from, at := 0, 0; at < len(runes); from = at {
-			for at < len(runes) && apart(at) {
-				at++
+		for from, at := 0, 0; at < len(request); from = at {
+			word := -1
+			for at < len(request) {
+				r, n := utf8.DecodeRuneInString(request[at:])
+				if a := apart(at, r, n); !a && word < 0 {
+					word = at
+				} else if a && word >= 0 {
+					break
+				}
+				at += n
 			}
-			word := at
-			for at < len(runes) && !apart(at) {
-				at++
-			}
-			if at > word && !yield(string(runes[from:word]), string(runes[word:at])) {
+			if word >= 0 && !yield(request[from:word], request[word:at]) {
 				return
 			}
 		}
 	}
 }
+
+// apartRunes separate words everywhere, as white space does.
+const apartRunes = `"“”„«»‘‚‹›…—<>()[]{};|「」『』《》〈〉【】（）、；！？`
+
+// apartBytes are those of ASCII, and the white space there.
+var apartBytes = func() (of [utf8.RuneSelf]bool) {
+	for c := range of {
+		of[c] = unicode.IsSpace(rune(c)) || strings.IndexByte(apartRunes, byte(c)) >= 0
+	}
+	return of
+}()
 
 // samePhrase reports whether two words with this text between them can belong to one phrase: spaces on one line, quotes, a comma after a number.
 func samePhrase(gap, last string) bool {
@@ -271,13 +293,20 @@ func (w *Request) phrase(s string) bool {
 // standsAt reports whether a folded text stands at a place of the request that fits. The place begins and ends at the boundary of a word: elsewhere it
 // is not asked.
 func (w *Request) standsAt(s string, fits func(i int) bool) bool {
-	run, offset := w.runs.rarest(s)
-	if run == nil { // s has no word, or one that the request does not have
-		return offset < 0 && inText(w.text, s, fits)
+	rarest, offset, count := "", -1, 0
+	for at, run := range runs(s) {
+		switch n := w.runs.count(run); {
+		case n == 0:
+			return false
+		case offset < 0 || n < count:
+			rarest, offset, count = run, at, n
+		}
 	}
-	for at := run.last; at >= 0; at = w.runs.before[at] {
-		i := int(w.runs.at[at]) - offset
-		if i >= 0 && strings.HasPrefix(w.text[i:], s) && fits(i) {
+	if offset < 0 {
+		return inText(w.text, s, fits)
+	}
+	for at := range w.runs.each(rarest) {
+		if i := at - offset; i >= 0 && strings.HasPrefix(w.text[i:], s) && fits(i) {
 			return true
 		}
 	}
@@ -298,46 +327,48 @@ func inText(text, s string, fits func(i int) bool) bool {
 	}
 }
 
-// runIndex tells where the runs of a text are: its longest parts of letters and digits alone. A text that stands between word boundaries has each of its
-// own runs as a run there.
-type runIndex struct {
-	of         map[string]run
-	at, before []int32 // of each run in the text: where it begins, and which one before it is the same (-1: none)
+// places tells where each text of many stands.
+type places struct {
+	of   map[string]placed
+	at   []int32 // all places, in the order in which they were added
+	next []int32 // of each: the index of the next of the same text, 0 if it is the last
 }
 
-// run is what the index has of the runs that are alike.
-type run struct{ last, count int32 }
+// placed is what there is of one text: the indexes of its first and last place, and how many there are.
+type placed struct{ first, last, count int32 }
 
-func indexRuns(text string) runIndex {
-	x := runIndex{of: make(map[string]run, len(text)/8), at: make([]int32, 0, len(text)/6), before: make([]int32, 0, len(text)/6)}
-	for at, s := range runs(text) {
-		r, ok := x.of[s]
-		if !ok {
-			r.last = -1
-		}
-		x.before = append(x.before, r.last)
-		x.of[s] = run{int32(len(x.at)), r.count + 1}
-		x.at = append(x.at, int32(at))
+func newPlaces(size int) places {
+	return places{of: make(map[string]placed, size), at: make([]int32, 0, size), next: make([]int32, 0, size)}
+}
+
+func (p *places) add(s string, at int) {
+	n := int32(len(p.at))
+	of, ok := p.of[s]
+	if ok {
+		p.next[of.last] = n
+	} else {
+		of.first = n
 	}
-	return x
+	p.of[s] = placed{of.first, n, of.count + 1}
+	p.at, p.next = append(p.at, int32(at)), append(p.next, 0)
 }
 
-// rarest is that run of s which the text has least often, and where it begins in s; nil if the text lacks one. If s has none, the offset is negative.
-func (x runIndex) rarest(s string) (r *run, offset int) {
-	offset = -1
-	for at, part := range runs(s) {
-		found, ok := x.of[part]
-		if !ok {
-			return nil, at
-		}
-		if r == nil || found.count < r.count {
-			r, offset = &found, at
+func (p *places) count(s string) int { return int(p.of[s].count) }
+
+// each yields the places of a text, the first first.
+func (p *places) each(s string) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		of, ok := p.of[s]
+		for i := of.first; ok; i = p.next[i] {
+			if !yield(int(p.at[i])) || i == of.last {
+				return
+			}
 		}
 	}
-	return r, offset
 }
 
-// runs are the longest parts of a text that have letters and digits alone, and where they begin.
+// runs are the longest parts of a text that have letters and digits alone, and where they begin. A text that stands between word boundaries has each of
+// its own runs as a run there.
 func runs(s string) iter.Seq2[int, string] {
 	return func(yield func(int, string) bool) {
 		from := -1
@@ -421,7 +452,9 @@ var months = map[string]time.Month{
 
 // readDates finds the dates and times of day in the request: 2024-05-15, May 15th, 2024, 15 May, 12:00, 9am, at 10.
 func (w *Request) readDates() {
-	tokens := strings.FieldsFunc(w.text, func(r rune) bool { return unicode.IsSpace(r) || strings.ContainsRune(`"'()[],;`, r) })
+	tokens := strings.FieldsFunc(w.text, func(r rune) bool {
+		return r <= ';' && strings.IndexByte(`"'()[],;`, byte(r)) >= 0 || unicode.IsSpace(r)
+	})
 	for i, token := range tokens {
 		token = strings.Trim(token, ".:!?")
 		if d, ok := dateOf(token); ok {

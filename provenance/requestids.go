@@ -14,17 +14,20 @@ const maxIDPlaces = 100
 // that begins with the name of another kind (order-77) need a word before them: the name of the kind, or without a kind one of "id", "number" and
 // "#". Between the name and the id, only such words and other ids may stand ("files 13 and 14").
 func (w *Request) givesID(value, kind string) bool {
-	if w == nil || len(kind) > maxDisplayField || len(w.where[value]) == 0 && len(w.where["#"+value]) == 0 {
+	if w == nil || len(kind) > maxDisplayField || w.where.count(value) == 0 && w.where.count("#"+value) == 0 {
 		return false
 	}
 	_, isNumber := numberOf(value)
-	if !isNumber && utf8.RuneCountInString(value) >= 4 && hasDigit(value) && len(w.where[value]) > 0 && (!likeTime(value) || timeKinds[bareWord(kind)]) && !ofOtherKind(value, kind) {
+	if !isNumber && utf8.RuneCountInString(value) >= 4 && hasDigit(value) && w.where.count(value) > 0 && (!likeTime(value) || timeKinds[bareWord(kind)]) && !ofOtherKind(value, kind) {
 		return true
 	}
 	called := kindNamesOf(kind)
 	for _, token := range []string{value, "#" + value} {
-		at := w.where[token]
-		for _, at := range at[:min(len(at), maxIDPlaces)] {
+		tried := 0
+		for at := range w.where.each(token) {
+			if tried++; tried > maxIDPlaces {
+				break
+			}
 			if w.kindBefore(at, token[0] == '#', called) {
 				return true
 			}
