@@ -545,32 +545,52 @@ func appendDecoded(dst, raw []byte) []byte {
 		if k < 0 || k+1 >= len(raw) {
 			return append(dst, raw...)
 		}
-		dst = append(dst, raw[:k]...)
-		c := raw[k+1]
-		raw = raw[k+2:]
-		switch c {
-		case 'b':
-			dst = append(dst, '\b')
-		case 'f':
-			dst = append(dst, '\f')
-		case 'n':
-			dst = append(dst, '\n')
-		case 'r':
-			dst = append(dst, '\r')
-		case 't':
-			dst = append(dst, '\t')
-		case 'u':
-			r := hex4(raw, 0)
-			raw = raw[min(4, len(raw)):]
-			if utf16.IsSurrogate(r) {
-				if pair := utf16.DecodeRune(r, hex4(raw, 2)); pair != unicode.ReplacementChar && bytes.HasPrefix(raw, []byte(`\u`)) {
-					r, raw = pair, raw[6:]
-				}
-			}
-			dst = utf8.AppendRune(dst, r) // U+FFFD for half a pair, as encoding/json has it
-		default:
-			dst = append(dst, c)
+		r, n := unescape(raw[k:])
+		dst = utf8.AppendRune(append(dst, raw[:k]...), r)
+		raw = raw[k+n:]
+	}
+}
+
+// decodeString is appendDecoded for a long string: it is copied once.
+func decodeString(raw []byte) string {
+	var b strings.Builder
+	b.Grow(len(raw))
+	for {
+		k := bytes.IndexByte(raw, '\\')
+		if k < 0 || k+1 >= len(raw) {
+			b.Write(raw)
+			return b.String()
 		}
+		r, n := unescape(raw[k:])
+		b.Write(raw[:k])
+		b.WriteRune(r)
+		raw = raw[k+n:]
+	}
+}
+
+// unescape is the character of the escape that raw begins with, and the bytes of the escape. Of half a pair it is U+FFFD, as encoding/json has it.
+func unescape(raw []byte) (r rune, n int) {
+	switch c := raw[1]; c {
+	case 'b':
+		return '\b', 2
+	case 'f':
+		return '\f', 2
+	case 'n':
+		return '\n', 2
+	case 'r':
+		return '\r', 2
+	case 't':
+		return '\t', 2
+	case 'u':
+		r, n = hex4(raw, 2), min(6, len(raw))
+		if utf16.IsSurrogate(r) {
+			if pair := utf16.DecodeRune(r, hex4(raw, 8)); pair != unicode.ReplacementChar && bytes.HasPrefix(raw[n:], []byte(`\u`)) {
+				return pair, 12
+			}
+		}
+		return r, n
+	default:
+		return rune(c), 2
 	}
 }
 
@@ -914,7 +934,7 @@ func Text(value []byte) (string, bool) {
 	if bytes.IndexByte(raw, '\\') < 0 {
 		return string(raw), true
 	}
-	return string(appendDecoded(nil, raw)), true
+	return decodeString(raw), true
 }
 
 // IsObject tells whether a checked value, as Get and Members give it, is an object.
@@ -1004,7 +1024,7 @@ func (w *walker) text(i int) (string, int) {
 	if bytes.IndexByte(raw, '\\') < 0 {
 		return string(raw), end
 	}
-	return string(appendDecoded(nil, raw)), end
+	return decodeString(raw), end
 }
 
 func (w *walker) extend(s string) {

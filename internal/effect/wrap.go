@@ -2,6 +2,7 @@ package effect
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,7 +17,7 @@ import (
 
 // Envelope holds the source of a result for its attribution and its fences.
 type Envelope struct {
-	From   guard.Source // but for the content
+	From   guard.Source // but for the content; with the hash of the result where it is known
 	Issuer *guard.Issuer
 	Brings []string // the labels that the operation is declared to bring
 	Asked  string   // the name or URI that was asked for
@@ -27,8 +28,12 @@ type Envelope struct {
 
 // wrap fences a result by the function for its form, and attributes it.
 func (e *Envelope) wrap(result json.RawMessage, form func(*wrapper, map[string]json.RawMessage) (map[string]any, error)) (wrapped, attribution json.RawMessage, err error) {
+	from, original := e.From, result
 	if result, err = checked(result); err != nil {
 		return nil, nil, err
+	}
+	if same := len(result) > 0 && len(result) == len(original) && &result[0] == &original[0]; !same || from.SHA256 == ([sha256.Size]byte{}) {
+		from.SHA256, from.Content = [sha256.Size]byte{}, result
 	}
 	members := maps.Collect(call.Members(result))
 	if string(members["resultType"]) == `"input_required"` {
@@ -40,8 +45,6 @@ func (e *Envelope) wrap(result json.RawMessage, form func(*wrapper, map[string]j
 	if err = errors.Join(err, w.err); err != nil {
 		return nil, nil, err
 	}
-	from := e.From
-	from.Content = result
 	a, err := e.Issuer.Attribute(from)
 	if err != nil {
 		return nil, nil, err

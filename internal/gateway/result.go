@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -285,7 +286,7 @@ func (c *crossing) inspectResult(out *outcome, result effect.Result) {
 	if !trusted && !c.effect.Traits().OwnWords {
 		c.distrust(out)
 	}
-	wrapped, attribution, err := c.wrap(result, trusted, out.stored)
+	wrapped, attribution, err := c.wrap(result, payload.SHA256, trusted, out.stored)
 	if err != nil {
 		c.g.log.Warn("a result could not be wrapped", "operation", c.op.ID, "call_id", c.id, "error", err)
 		if fault.Is(err, fault.ResultTooLarge) {
@@ -323,7 +324,7 @@ func (c *crossing) inspectError(out *outcome, object json.RawMessage) {
 		refused()
 		return
 	}
-	wrapped, attribution, err := c.wrap(effect.Result{JSON: result}, false, out.stored)
+	wrapped, attribution, err := c.wrap(effect.Result{JSON: result}, "", false, out.stored)
 	if err != nil {
 		refused()
 		return
@@ -392,8 +393,8 @@ func (c *crossing) outcome(ctx context.Context, out outcome) error {
 	return nil
 }
 
-// wrap freezes attribution and fences what is not trusted.
-func (c *crossing) wrap(result effect.Result, trusted bool, stored []flow.Held) (wrapped, attribution json.RawMessage, err error) {
+// wrap freezes attribution and fences what is not trusted. hash is the result's SHA-256 in hex, "" where nobody has it yet.
+func (c *crossing) wrap(result effect.Result, hash string, trusted bool, stored []flow.Held) (wrapped, attribution json.RawMessage, err error) {
 	if trusted {
 		return result.JSON, nil, nil
 	}
@@ -403,6 +404,9 @@ func (c *crossing) wrap(result effect.Result, trusted bool, stored []flow.Held) 
 	}
 	if e.From.At.IsZero() {
 		e.From.At = c.g.now()
+	}
+	if sum, err := hex.DecodeString(hash); err == nil && len(sum) == len(e.From.SHA256) {
+		copy(e.From.SHA256[:], sum)
 	}
 	for _, h := range addHeld(c.declaredLabels(), stored) {
 		e.Brings = append(e.Brings, string(h.Label))
