@@ -775,18 +775,27 @@ func skipSpace(data []byte, i int) int {
 
 // skipString returns the index after the string that opens at i.
 func skipString(data []byte, i int) int {
-	for i++; i < len(data); i++ {
-		k := bytes.IndexByte(data[i:], '"')
-		if k < 0 {
-			return len(data)
+	for i++; i < len(data); {
+		for i+8 <= len(data) { // eight bytes at a time up to the first quote or backslash; see quoted
+			w := binary.LittleEndian.Uint64(data[i:])
+			quote, slash := w^'"'*ones, w^'\\'*ones
+			stop := ((quote-ones)&^quote | (slash-ones)&^slash) & highs
+			if stop != 0 {
+				i += bits.TrailingZeros64(stop) / 8
+				break
+			}
+			i += 8
 		}
-		i += k
-		backslashes := 0
-		for data[i-1-backslashes] == '\\' {
-			backslashes++
+		if i >= len(data) {
+			break
 		}
-		if backslashes%2 == 0 {
+		switch data[i] {
+		case '"':
 			return i + 1
+		case '\\':
+			i += 2
+		default:
+			i++ // near the end, where the loop above can't read
 		}
 	}
 	return len(data)
@@ -810,7 +819,7 @@ func skipValue(data []byte, i int) int {
 			i++
 			continue
 		default:
-			for i < len(data) && bytes.IndexByte([]byte(",:]} \n\t\r"), data[i]) < 0 {
+			for i < len(data) && !endsLiteral[data[i]] {
 				i++
 			}
 		}
@@ -820,6 +829,9 @@ func skipValue(data []byte, i int) int {
 	}
 	return i
 }
+
+// endsLiteral are the bytes before which a number, true, false or null ends.
+var endsLiteral = [256]bool{',': true, ':': true, ']': true, '}': true, ' ': true, '\n': true, '\t': true, '\r': true}
 
 // place is where one member stands in an object's text.
 type place struct {

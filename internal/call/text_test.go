@@ -26,3 +26,32 @@ func FuzzText(f *testing.F) {
 		}
 	})
 }
+
+// FuzzSkip holds the end of a string, found eight bytes at a time, against the end found byte by byte.
+func FuzzSkip(f *testing.F) {
+	for _, s := range []string{``, `"`, `a"`, `abcdefgh"x`, `\"\\"`, `1234567\"8"`, "\x80\xff\xa2\xdc\"", `\`, `1234567\`} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		want := 1
+		for data = append([]byte{'"'}, data...); want < len(data) && data[want] != '"'; want++ {
+			if data[want] == '\\' {
+				want++
+			}
+		}
+		if want = min(want+1, len(data)); skipString(data, 0) != want {
+			t.Fatalf("%q ends at %d, not at %d", data, skipString(data, 0), want)
+		}
+	})
+}
+
+// Of a result of 64 KiB with many short strings, the last member.
+func BenchmarkGet64K(b *testing.B) {
+	data := append(append([]byte(`{"a":`), rows64K...), `,"b":1}`...)
+	b.SetBytes(int64(len(data)))
+	for b.Loop() {
+		if _, ok := Get(data, "b"); !ok {
+			b.Fatal("it is not found")
+		}
+	}
+}

@@ -98,16 +98,16 @@ func (command) Failed(err error, writes bool) Failure {
 	return Failure{Nothing: unsent(err) || !writes, Tells: !unsent(err)}
 }
 
-func (c command) Inspect(result json.RawMessage) (failed bool, err error) {
-	return inspect(c.op, result)
+func (c command) Inspect(content *Content) (failed bool, err error) {
+	return inspect(c.op, content)
 }
 
-func (command) Payloads(result json.RawMessage) ([]provenance.Value, bool) {
-	return tool{}.Payloads(result)
+func (command) Payloads(c *Content) ([]provenance.Value, bool) {
+	return tool{}.Payloads(c)
 }
 
-func (command) Wrap(result json.RawMessage, e Envelope) (json.RawMessage, json.RawMessage, error) {
-	return tool{}.Wrap(result, e)
+func (command) Wrap(c *Content, e Envelope) (json.RawMessage, json.RawMessage, error) {
+	return tool{}.Wrap(c, e)
 }
 
 func (command) Refusal(object json.RawMessage) (json.RawMessage, bool) { return tool{}.Refusal(object) }

@@ -50,11 +50,11 @@ type Effect interface {
 	Failed(err error, writes bool) Failure
 
 	// Inspect tells whether a result says of itself that it failed. An error, which is a *fault.Error, says that it can't be delivered.
-	Inspect(result json.RawMessage) (failed bool, err error)
+	Inspect(c *Content) (failed bool, err error)
 	// Payloads are the values and texts in a result, each once. plain says that there is nothing else in it. What can't be read has none.
-	Payloads(result json.RawMessage) (all []provenance.Value, plain bool)
+	Payloads(c *Content) (all []provenance.Value, plain bool)
 	// Wrap fences what is untrusted in a result, and attributes it. It fails where the result is not one of its kind.
-	Wrap(result json.RawMessage, e Envelope) (wrapped, attribution json.RawMessage, err error)
+	Wrap(c *Content, e Envelope) (wrapped, attribution json.RawMessage, err error)
 	// Refusal is a server's error object as a result, to be wrapped; false if results of this kind can't say that they failed.
 	Refusal(object json.RawMessage) (result json.RawMessage, ok bool)
 }
@@ -141,8 +141,8 @@ func (s served) Writes(parameters []byte) (writes bool, why string) {
 // Failed does not assume anything about what a server did with a request that was sent.
 func (served) Failed(err error, _ bool) Failure { return Failure{Nothing: unsent(err)} }
 
-func (s served) Inspect(result json.RawMessage) (failed bool, err error) {
-	return inspect(s.op, result)
+func (s served) Inspect(c *Content) (failed bool, err error) {
+	return inspect(s.op, c)
 }
 
 func (served) Refusal(json.RawMessage) (json.RawMessage, bool) { return nil, false }

@@ -267,7 +267,7 @@ func TestEveryKindAnswersEveryMethod(t *testing.T) {
 			},
 			"Inspect": func(t *testing.T) {
 				for result, want := range map[string]string{`{"a":1}`: "false", `{"isError":true}`: "true", `[]`: "refused", ``: "refused"} {
-					failed, err := e.Inspect(json.RawMessage(result))
+					failed, err := e.Inspect(NewContent(json.RawMessage(result)))
 					got := map[bool]string{true: "true", false: "false"}[failed]
 					if fault.Is(err, fault.ResultInvalid) {
 						got = "refused"
@@ -283,7 +283,7 @@ func TestEveryKindAnswersEveryMethod(t *testing.T) {
 					if form == k.form && k.read != "" {
 						want = []provenance.Value{provenance.TextValue(k.read)}
 					}
-					if all, plain := e.Payloads(json.RawMessage(result)); plain || !reflect.DeepEqual(all, want) {
+					if all, plain := e.Payloads(NewContent(json.RawMessage(result))); plain || !reflect.DeepEqual(all, want) {
 						t.Errorf("%s: %v, %v", form, all, plain)
 					}
 				}
@@ -294,7 +294,7 @@ func TestEveryKindAnswersEveryMethod(t *testing.T) {
 					form = "other"
 				}
 				env := Envelope{From: guard.Source{Operation: k.operation, Session: "sess_1", Source: "somewhere", CallID: "call_1", At: time.Now()}, Issuer: issuer}
-				wrapped, attribution, err := e.Wrap(json.RawMessage(results[form]), env)
+				wrapped, attribution, err := e.Wrap(NewContent(json.RawMessage(results[form])), env)
 				if err != nil || strings.Contains(string(wrapped), "extra") || strings.Contains(string(wrapped), guard.TrustLevel) != (k.form != "") {
 					t.Fatalf("%s, %v", wrapped, err)
 				}
@@ -376,7 +376,7 @@ func TestNeighboursShareAFence(t *testing.T) {
 	} {
 		for _, program := range []bool{false, true} {
 			env := Envelope{From: guard.Source{Operation: "shy.look", Session: "sess_1", Source: "somewhere", CallID: "call_1", At: time.Now()}, Issuer: issuer, Structured: program}
-			wrapped, _, err := e.Wrap(json.RawMessage(result), env)
+			wrapped, _, err := e.Wrap(NewContent(json.RawMessage(result)), env)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -417,10 +417,10 @@ func TestStructuredResultsAreHeldAgainstTheirSchema(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := e.Inspect(json.RawMessage(`{"structuredContent":{"n":"no"}}`)); !fault.Is(err, fault.ResultInvalid) || fault.Of(err).Cause == nil {
+	if _, err := e.Inspect(NewContent(json.RawMessage(`{"structuredContent":{"n":"no"}}`))); !fault.Is(err, fault.ResultInvalid) || fault.Of(err).Cause == nil {
 		t.Error(err)
 	}
-	if failed, err := e.Inspect(json.RawMessage(`{"structuredContent":{"n":"no"},"isError":true}`)); !failed || err != nil {
+	if failed, err := e.Inspect(NewContent(json.RawMessage(`{"structuredContent":{"n":"no"},"isError":true}`))); !failed || err != nil {
 		t.Error(failed, err)
 	}
 }
@@ -459,7 +459,7 @@ func TestBlocksAreBounded(t *testing.T) {
 		"images between the text": {"content", of("content", `{"type":"text","text":"x"},{"type":"image","data":"aaaa","mimeType":"image/png"}`), (*wrapper).content},
 	} {
 		e := Envelope{Issuer: issuer, From: guard.Source{Operation: "shy.look", Session: "s", Source: "shy.look", CallID: "call_1", At: time.Unix(0, 0)}}
-		wrapped, _, err := e.wrap(test.result, test.wrap)
+		wrapped, _, err := e.wrap(NewContent(test.result), test.wrap)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue

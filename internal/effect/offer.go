@@ -40,18 +40,18 @@ func (r *resource) Act(ctx context.Context, run Run) (Result, error) {
 	return result, err
 }
 
-func (r *resource) Payloads(result json.RawMessage) ([]provenance.Value, bool) {
+func (r *resource) Payloads(c *Content) ([]provenance.Value, bool) {
 	if r.method != call.ReadResource {
 		return nil, false
 	}
-	return resourcePayloads(result)
+	return c.ofResource()
 }
 
-func (r *resource) Wrap(result json.RawMessage, e Envelope) (json.RawMessage, json.RawMessage, error) {
+func (r *resource) Wrap(c *Content, e Envelope) (json.RawMessage, json.RawMessage, error) {
 	if r.method != call.ReadResource {
-		return PlainJSON(result), nil, nil
+		return PlainJSON(c.JSON), nil, nil
 	}
-	return e.wrap(result, (*wrapper).contents)
+	return e.wrap(c, (*wrapper).contents)
 }
 
 // prompt gets a prompt of a server, with arguments.
@@ -72,12 +72,12 @@ func (p *prompt) Act(ctx context.Context, r Run) (Result, error) {
 	return p.do(ctx, r, call.GetPrompt, named(p.name, r.Parameters.Selects))
 }
 
-func (*prompt) Payloads(result json.RawMessage) ([]provenance.Value, bool) {
-	return promptPayloads(result)
+func (*prompt) Payloads(c *Content) ([]provenance.Value, bool) {
+	return c.ofPrompt()
 }
 
-func (*prompt) Wrap(result json.RawMessage, e Envelope) (json.RawMessage, json.RawMessage, error) {
-	return e.wrap(result, (*wrapper).messages)
+func (*prompt) Wrap(c *Content, e Envelope) (json.RawMessage, json.RawMessage, error) {
+	return e.wrap(c, (*wrapper).messages)
 }
 
 // completion completes an argument of a prompt or of a resource's template. The door has rewritten ref to the server's own name.
@@ -95,8 +95,8 @@ func (c completion) Act(ctx context.Context, r Run) (Result, error) {
 	return c.do(ctx, r, call.Complete, r.Parameters.Canonical)
 }
 
-func (completion) Payloads(json.RawMessage) ([]provenance.Value, bool) { return nil, false }
+func (completion) Payloads(*Content) ([]provenance.Value, bool) { return nil, false }
 
-func (completion) Wrap(result json.RawMessage, _ Envelope) (json.RawMessage, json.RawMessage, error) {
-	return PlainJSON(result), nil, nil
+func (completion) Wrap(c *Content, _ Envelope) (json.RawMessage, json.RawMessage, error) {
+	return PlainJSON(c.JSON), nil, nil
 }

@@ -3,7 +3,6 @@ package effect
 import (
 	"bytes"
 	"encoding/json"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -15,17 +14,22 @@ import (
 )
 
 // inspect holds a result of MCP against the schema that its operation declared. A result that says that it failed is not checked.
-func inspect(op *catalogue.Operation, result json.RawMessage) (failed bool, err error) {
-	if isError, ok := call.Get(result, "isError"); ok && string(isError) == "true" {
-		failed = true
+func inspect(op *catalogue.Operation, c *Content) (failed bool, err error) {
+	get := func(name string) json.RawMessage {
+		if c.strict {
+			return c.members[name]
+		}
+		value, _ := call.Get(c.JSON, name)
+		return value
 	}
-	if !call.IsObject(result) {
+	failed = string(get("isError")) == "true"
+	if !call.IsObject(c.JSON) {
 		return failed, fault.New(fault.ResultInvalid, "The server's result is not an object; it was discarded.")
 	}
 	if op.Check == nil || failed {
 		return failed, nil
 	}
-	if structured, ok := call.Get(result, "structuredContent"); ok {
+	if structured := get("structuredContent"); structured != nil {
 		if err := op.Check(structured); err != nil {
 			return false, fault.Wrap(err, fault.ResultInvalid, "The server's structured result does not match the schema it declared; it was discarded.")
 		}
@@ -35,64 +39,43 @@ func inspect(op *catalogue.Operation, result json.RawMessage) (failed bool, err 
 
 // Payloads are those of a method's result as an Effect of it would tell, for results that are on record.
 func Payloads(m call.Method, result json.RawMessage) (all []provenance.Value, plain bool) {
-	switch m {
+	switch c := NewContent(result); m {
 	case call.CallTool:
-		return toolPayloads(result)
+		return c.ofTool()
 	case call.ReadResource:
-		return resourcePayloads(result)
+		return c.ofResource()
 	case call.GetPrompt:
-		return promptPayloads(result)
+		return c.ofPrompt()
 	}
 	return nil, false
 }
 
-// complete reads the members of a result, and the list of objects that one of them is; false if it can't be read, or is no result yet.
-func complete(result json.RawMessage, list string) (members map[string]json.RawMessage, blocks []json.RawMessage, ok bool) {
-	if call.Check(result, readable) != nil || !call.IsObject(bytes.TrimSpace(result)) {
-		return nil, nil, false
-	}
-	members = maps.Collect(call.Members(result))
-	if kind := members["resultType"]; kind != nil && string(kind) != `"complete"` { // results of revision 2026-07-28 say that they are one
-		return nil, nil, false
-	}
-	raw := members[list]
-	blocks = slices.Collect(call.Elements(raw))
-	if blocks == nil && raw != nil && !isNull(raw) && raw[0] != '[' || slices.ContainsFunc(blocks, func(b json.RawMessage) bool { return !call.IsObject(b) }) {
-		return nil, nil, false
-	}
-	return members, blocks, true
-}
-
-// readable bounds what is read of a result. Its length was bounded when it came.
-var readable = call.Limits{Bytes: 1 << 30, Depth: 256, Members: 1 << 30}
-
 func isNull(raw json.RawMessage) bool { return string(raw) == "null" }
 
-func toolPayloads(result json.RawMessage) (all []provenance.Value, plain bool) {
-	members, blocks, ok := complete(result, "content")
+func (c *Content) ofTool() (all []provenance.Value, plain bool) {
+	blocks, ok := c.complete("content")
 	if !ok {
 		return nil, false
 	}
 	plain = true
-	for name := range members {
+	for name := range c.members {
 		plain = plain && slices.Contains([]string{"content", "structuredContent", "isError", "resultType"}, name)
 	}
-	var again repetition
-	if structured := members["structuredContent"]; structured != nil && !isNull(structured) {
-		all, again = append(all, provenance.JSONValue(structured)), repetitionOf(structured)
+	if structured := c.members["structuredContent"]; structured != nil && !isNull(structured) {
+		all = append(all, provenance.JSONValue(structured))
 	}
 	for _, b := range blocks {
-		s, ok := call.GetText(b, "text")
+		s, ok := c.text(b, "text")
 		if kind, _ := call.Get(b, "type"); string(kind) != `"text"` || !ok {
 			plain = false
 			inner, _ := call.Get(b, "resource")
-			if s, ok = call.GetText(inner, "text"); !ok {
+			if s, ok = c.text(inner, "text"); !ok {
 				continue
 			}
 		} else if membersOf(b) != 2 {
 			plain = false
 		}
-		if !again.of(s) {
+		if !c.repeats(s) {
 			all = append(all, provenance.TextValue(s))
 		}
 	}
@@ -106,21 +89,21 @@ func membersOf(object []byte) (n int) {
 	return n
 }
 
-func resourcePayloads(result json.RawMessage) (all []provenance.Value, plain bool) {
-	_, contents, _ := complete(result, "contents")
+func (c *Content) ofResource() (all []provenance.Value, plain bool) {
+	contents, _ := c.complete("contents")
 	for _, b := range contents {
-		if s, ok := call.GetText(b, "text"); ok {
+		if s, ok := c.text(b, "text"); ok {
 			all = append(all, provenance.TextValue(s))
 		}
 	}
 	return all, false
 }
 
-func promptPayloads(result json.RawMessage) (all []provenance.Value, plain bool) {
-	_, messages, _ := complete(result, "messages")
+func (c *Content) ofPrompt() (all []provenance.Value, plain bool) {
+	messages, _ := c.complete("messages")
 	for _, m := range messages {
 		block, _ := call.Get(m, "content")
-		if s, ok := call.GetText(block, "text"); ok {
+		if s, ok := c.text(block, "text"); ok {
 			all = append(all, provenance.TextValue(s))
 		}
 	}
@@ -133,6 +116,7 @@ type repetition struct {
 	canonical  func() []byte // of structured; nil where it has no canonical form, so that nothing repeats it
 	only       string
 	isOnly     bool
+	known      map[string]bool // texts that were asked about
 }
 
 func repetitionOf(structured json.RawMessage) (r repetition) {
@@ -159,6 +143,18 @@ func (r *repetition) of(text string) bool {
 	if r.structured == nil {
 		return false
 	}
+	if same, ok := r.known[text]; ok {
+		return same
+	}
+	same := r.compare(text)
+	if r.known == nil {
+		r.known = map[string]bool{}
+	}
+	r.known[text] = same
+	return same
+}
+
+func (r *repetition) compare(text string) bool {
 	if r.isOnly && text == r.only {
 		return true
 	}
@@ -202,9 +198,3 @@ func sameButSpace(a, b []byte) bool {
 }
 
 func isSpace(c byte) bool { return c == ' ' || c == '\t' || c == '\n' || c == '\r' }
-
-// repeats tells whether the structured content says nothing that a text block doesn't. Showing it twice would only cost the model's attention.
-func repeats(texts []string, structured json.RawMessage) bool {
-	r := repetitionOf(structured)
-	return slices.ContainsFunc(texts, r.of)
-}

@@ -33,10 +33,10 @@ func (t tool) Act(ctx context.Context, r Run) (Result, error) {
 	return t.do(ctx, r, call.CallTool, named(t.op.Tool, r.Parameters.Canonical))
 }
 
-func (tool) Payloads(result json.RawMessage) ([]provenance.Value, bool) { return toolPayloads(result) }
+func (tool) Payloads(c *Content) ([]provenance.Value, bool) { return c.ofTool() }
 
-func (tool) Wrap(result json.RawMessage, e Envelope) (json.RawMessage, json.RawMessage, error) {
-	return e.wrap(result, (*wrapper).content)
+func (tool) Wrap(c *Content, e Envelope) (json.RawMessage, json.RawMessage, error) {
+	return e.wrap(c, (*wrapper).content)
 }
 
 func (tool) Refusal(object json.RawMessage) (json.RawMessage, bool) {

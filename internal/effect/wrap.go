@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -27,20 +26,20 @@ type Envelope struct {
 }
 
 // wrap fences a result by the function for its form, and attributes it.
-func (e *Envelope) wrap(result json.RawMessage, form func(*wrapper, map[string]json.RawMessage) (map[string]any, error)) (wrapped, attribution json.RawMessage, err error) {
-	from, original := e.From, result
-	if result, err = checked(result); err != nil {
+func (e *Envelope) wrap(content *Content, form func(*wrapper, map[string]json.RawMessage) (map[string]any, error)) (wrapped, attribution json.RawMessage, err error) {
+	from, c := e.From, content
+	if c, err = content.lenient(); err != nil {
 		return nil, nil, err
 	}
-	if same := len(result) > 0 && len(result) == len(original) && &result[0] == &original[0]; !same || from.SHA256 == ([sha256.Size]byte{}) {
+	if result := bytes.TrimSpace(c.JSON); c != content || len(result) != len(c.JSON) || from.SHA256 == ([sha256.Size]byte{}) {
 		from.SHA256, from.Content = [sha256.Size]byte{}, result
 	}
-	members := maps.Collect(call.Members(result))
+	members := c.members
 	if string(members["resultType"]) == `"input_required"` {
 		wrapped, err = e.questions(members)
 		return wrapped, nil, err
 	}
-	w := wrapper{e: e}
+	w := wrapper{e: e, c: c}
 	next, err := form(&w, members)
 	if err = errors.Join(err, w.err); err != nil {
 		return nil, nil, err
@@ -77,6 +76,7 @@ func (e *Envelope) questions(members map[string]json.RawMessage) (json.RawMessag
 // wrapper fences blocks and remembers the first failure.
 type wrapper struct {
 	e   *Envelope
+	c   *Content
 	err error
 }
 
@@ -102,7 +102,7 @@ func (w *wrapper) content(members map[string]json.RawMessage) (map[string]any, e
 			texts, end = append(texts, s), i+1
 		}
 	}
-	if structured != nil && !repeats(texts, structured) {
+	if structured != nil && !slices.ContainsFunc(texts, w.c.repeats) {
 		pieces = slices.Insert(pieces, end, any(string(structured))) // after the last text, so that the two are one
 	}
 	next := map[string]any{"content": w.joined(pieces)}
@@ -220,18 +220,6 @@ func encoded(members map[string]any) json.RawMessage {
 	return b
 }
 
-// checked is the result as it can be read without looking back: what a server says twice, or in two spellings of a name, counts as encoding/json reads it.
-func checked(result json.RawMessage) (json.RawMessage, error) {
-	if call.Check(result, readable) == nil {
-		return bytes.TrimSpace(result), nil
-	}
-	var v any
-	if err := decode(result, &v); err != nil {
-		return nil, err
-	}
-	return call.Encode(v)
-}
-
 // list is the member with the name, a list of objects; nil where there is none.
 func list(members map[string]json.RawMessage, name string) ([]json.RawMessage, error) {
 	raw := members[name]
@@ -273,11 +261,11 @@ func (w *wrapper) block(b json.RawMessage) any {
 func (w *wrapper) piece(b json.RawMessage) any {
 	switch kind, _ := call.GetText(b, "type"); kind {
 	case "text":
-		if s, ok := call.GetText(b, "text"); ok {
+		if s, ok := w.c.text(b, "text"); ok {
 			return s
 		}
 	case "image", "audio":
-		data, ok := call.GetText(b, "data")
+		data, ok := w.c.text(b, "data")
 		mime, ok2 := call.GetText(b, "mimeType")
 		if ok && ok2 {
 			if threat.MediaType(mime) && isBase64(data) {
@@ -304,12 +292,12 @@ func (w *wrapper) resource(r json.RawMessage) map[string]any {
 	if mime, ok := call.GetText(r, "mimeType"); ok && threat.MediaType(mime) {
 		next["mimeType"] = mime
 	}
-	if blob, ok := call.GetText(r, "blob"); ok {
+	if blob, ok := w.c.text(r, "blob"); ok {
 		if !isBase64(blob) {
 			return nil
 		}
 		next["blob"] = blob
-	} else if s, ok := call.GetText(r, "text"); ok {
+	} else if s, ok := w.c.text(r, "text"); ok {
 		next["text"] = w.fenced(s)
 	}
 	return next

@@ -1,10 +1,9 @@
 package gateway
 
 import (
-	"encoding/json"
-
 	"sallyport.example/flow"
 	"sallyport.example/internal/call"
+	"sallyport.example/internal/effect"
 	"sallyport.example/internal/evidence"
 	"sallyport.example/internal/session"
 	"sallyport.example/provenance"
@@ -69,8 +68,8 @@ func (c *crossing) evidenceSource(b []byte) evidence.Source {
 
 // observe reads what came back by what the operator says about the operation: what it shows, and whether it can be trusted. Both are one
 // decision, but that what is trusted without a shape is so however much it is.
-func (c *crossing) observe(result json.RawMessage) (seen provenance.Observation, trusted bool) {
-	payloads, plain := c.effect.Payloads(result)
+func (c *crossing) observe(content *effect.Content) (seen provenance.Observation, trusted bool) {
+	payloads, plain := c.effect.Payloads(content)
 	seen = provenance.Observe(c.op.Profile, c.live.seen.Request(c.session.UserRequest), provenance.Result{Operation: c.op.ID, CallID: c.id, Arguments: c.args, Values: payloads, Writes: c.writes})
 	if c.op.Command == nil {
 		c.g.written.Distrust(c.op.Server, &seen)
@@ -80,7 +79,7 @@ func (c *crossing) observe(result json.RawMessage) (seen provenance.Observation,
 		return seen, true
 	case out != provenance.TrustedOutput && out != provenance.TypedOutput:
 		return seen, false
-	case !plain || call.Check(result, resultLimits) != nil:
+	case !plain || call.Check(content.JSON, resultLimits) != nil:
 		return provenance.Observation{}, false // there is more in it than the shape could speak for
 	}
 	return seen, seen.Trusted

@@ -250,9 +250,9 @@ func (c *crossing) inspect(result effect.Result, err error) outcome {
 	return out
 }
 
-// contaminate adds the labels that b brings: those the operation is declared to bring, and those the detector has found in it.
-func (c *crossing) contaminate(out *outcome, b []byte, words []string) {
-	out.stored = c.storedLabels(b)
+// contaminate adds the labels that content brings: those the operation is declared to bring, and those the detector has found in it.
+func (c *crossing) contaminate(out *outcome, content *effect.Content, words []string) {
+	out.stored = c.storedLabels(content)
 	out.raise = c.brings(addHeld(flow.Raise(c.declaredLabels(), flow.Operation{ID: c.op.ID}, c.id, c.known(words)...), out.stored))
 }
 
@@ -264,13 +264,14 @@ func (c *crossing) distrust(out *outcome) {
 func (c *crossing) inspectResult(out *outcome, result effect.Result) {
 	payload, words := c.g.looked(result.JSON)
 	out.entry.Result = payload
-	c.contaminate(out, result.JSON, words)
+	content := effect.NewContent(result.JSON)
+	c.contaminate(out, content, words)
 	out.entry.Decision = "ok"
 	discarded := func(code fault.Code, reason string) {
 		out.verdict = fault.Refuse("inspect", code, reason)
 		out.entry.Decision, out.entry.Stage, out.entry.Code, out.entry.Reason = "error", "inspect", string(code), out.verdict.Reason
 	}
-	failed, err := c.effect.Inspect(result.JSON)
+	failed, err := c.effect.Inspect(content)
 	if err != nil {
 		f := fault.Of(err)
 		if f.Cause != nil {
@@ -282,11 +283,11 @@ func (c *crossing) inspectResult(out *outcome, result effect.Result) {
 	if failed {
 		out.entry.Decision = "error"
 	}
-	seen, trusted := c.observe(result.JSON)
+	seen, trusted := c.observe(content)
 	if !trusted && !c.effect.Traits().OwnWords {
 		c.distrust(out)
 	}
-	wrapped, attribution, err := c.wrap(result, payload.SHA256, trusted, out.stored)
+	wrapped, attribution, err := c.wrap(content, result, payload.SHA256, trusted, out.stored)
 	if err != nil {
 		c.g.log.Warn("a result could not be wrapped", "operation", c.op.ID, "call_id", c.id, "error", err)
 		if fault.Is(err, fault.ResultTooLarge) {
@@ -312,7 +313,7 @@ func (c *crossing) inspectError(out *outcome, object json.RawMessage) {
 	out.entry.Decision, out.entry.Reason = "error", "the server answered with a JSON-RPC error"
 	payload, words := c.g.looked(object)
 	out.entry.Result = payload
-	c.contaminate(out, object, words)
+	c.contaminate(out, effect.NewContent(object), words)
 	if c.trustsWords() {
 		out.rpcError = object
 		return
@@ -324,7 +325,7 @@ func (c *crossing) inspectError(out *outcome, object json.RawMessage) {
 		refused()
 		return
 	}
-	wrapped, attribution, err := c.wrap(effect.Result{JSON: result}, "", false, out.stored)
+	wrapped, attribution, err := c.wrap(effect.NewContent(result), effect.Result{}, "", false, out.stored)
 	if err != nil {
 		refused()
 		return
@@ -393,10 +394,10 @@ func (c *crossing) outcome(ctx context.Context, out outcome) error {
 	return nil
 }
 
-// wrap freezes attribution and fences what is not trusted. hash is the result's SHA-256 in hex, "" where nobody has it yet.
-func (c *crossing) wrap(result effect.Result, hash string, trusted bool, stored []flow.Held) (wrapped, attribution json.RawMessage, err error) {
+// wrap freezes attribution and fences what is not trusted. hash is the content's SHA-256 in hex, "" where nobody has it yet.
+func (c *crossing) wrap(content *effect.Content, result effect.Result, hash string, trusted bool, stored []flow.Held) (wrapped, attribution json.RawMessage, err error) {
 	if trusted {
-		return result.JSON, nil, nil
+		return content.JSON, nil, nil
 	}
 	e := effect.Envelope{
 		From:   guard.Source{Operation: c.op.ID, Session: c.session.ID, Source: c.source(result), CallID: c.id, At: result.At, Declaration: c.ran.reasons.digest},
@@ -411,7 +412,7 @@ func (c *crossing) wrap(result effect.Result, hash string, trusted bool, stored 
 	for _, h := range addHeld(c.declaredLabels(), stored) {
 		e.Brings = append(e.Brings, string(h.Label))
 	}
-	if wrapped, attribution, err = c.effect.Wrap(result.JSON, e); len(wrapped) > releasedMax {
+	if wrapped, attribution, err = c.effect.Wrap(content, e); len(wrapped) > releasedMax {
 		return nil, nil, fault.New(fault.ResultTooLarge, "With its fences the result is over %d bytes; it was discarded.", releasedMax)
 	}
 	return wrapped, attribution, err

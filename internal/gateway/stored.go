@@ -11,6 +11,7 @@ import (
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/changes"
+	"sallyport.example/internal/effect"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/session"
 	"sallyport.example/internal/stored"
@@ -89,7 +90,7 @@ func (c *crossing) marked(ctx context.Context, result json.RawMessage) {
 	var payloads []provenance.Value
 	if result != nil {
 		var plain bool
-		if payloads, plain = c.effect.Payloads(result); !plain {
+		if payloads, plain = c.effect.Payloads(effect.NewContent(result)); !plain {
 			payloads = nil // there is more in it
 		}
 	}
@@ -98,8 +99,8 @@ func (c *crossing) marked(ctx context.Context, result json.RawMessage) {
 	}
 }
 
-// storedLabels are the labels that stored data brings into the session by this call; result is nil as long as there is none.
-func (c *crossing) storedLabels(result json.RawMessage) []flow.Held {
+// storedLabels are the labels that stored data brings into the session by this call; content is nil as long as there is none.
+func (c *crossing) storedLabels(content *effect.Content) []flow.Held {
 	if c.op.Command != nil || len(c.g.stored.Of(c.op.Server)) == 0 {
 		return nil
 	}
@@ -107,9 +108,9 @@ func (c *crossing) storedLabels(result json.RawMessage) []flow.Held {
 		return storedHeld(c.g.stored.Of(c.op.Server))
 	}
 	var payloads []provenance.Value
-	if result != nil {
+	if content != nil {
 		var plain bool
-		if payloads, plain = c.effect.Payloads(result); !plain {
+		if payloads, plain = c.effect.Payloads(content); !plain {
 			payloads = nil
 		}
 	}

@@ -1,0 +1,95 @@
+package effect
+
+import (
+	"bytes"
+	"encoding/json"
+	"maps"
+	"slices"
+
+	"sallyport.example/internal/call"
+)
+
+// Content is what came back from a server or a command. It is read once for all that look at it: what is in it, and how it leaves. It is not for
+// concurrent use.
+type Content struct {
+	JSON json.RawMessage // as it came
+
+	strict  bool // it can be read without looking back: no name stands in an object twice, or in two spellings
+	members map[string]json.RawMessage
+	texts   map[*byte]string // of long texts in JSON, by where they stand
+	again   repetition       // of its structured content
+}
+
+// NewContent returns the content of a result.
+func NewContent(result json.RawMessage) *Content {
+	c := &Content{JSON: result}
+	if c.strict = call.Check(result, readable) == nil; c.strict {
+		c.members = maps.Collect(call.Members(result))
+	}
+	return c
+}
+
+// readable bounds what is read of a result. Its length was bounded when it came.
+var readable = call.Limits{Bytes: 1 << 30, Depth: 256, Members: 1 << 30}
+
+// lenient is the content as encoding/json reads it: of what a server says twice, or in two spellings of a name, one counts.
+func (c *Content) lenient() (*Content, error) {
+	if c.strict {
+		return c, nil
+	}
+	var v any
+	if err := decode(c.JSON, &v); err != nil {
+		return nil, err
+	}
+	b, err := call.Encode(v)
+	if err != nil {
+		return nil, err
+	}
+	return &Content{JSON: b, members: maps.Collect(call.Members(b))}, nil
+}
+
+// complete is the list of objects that one of its members is; false if the content can't be read, or is no result yet.
+func (c *Content) complete(list string) (blocks []json.RawMessage, ok bool) {
+	if !c.strict || !call.IsObject(bytes.TrimSpace(c.JSON)) {
+		return nil, false
+	}
+	if kind := c.members["resultType"]; kind != nil && string(kind) != `"complete"` { // results of revision 2026-07-28 say that they are one
+		return nil, false
+	}
+	raw := c.members[list]
+	blocks = slices.Collect(call.Elements(raw))
+	if blocks == nil && raw != nil && !isNull(raw) && raw[0] != '[' || slices.ContainsFunc(blocks, func(b json.RawMessage) bool { return !call.IsObject(b) }) {
+		return nil, false
+	}
+	return blocks, true
+}
+
+// longText is from how many bytes on a text is kept once it is decoded.
+const longText = 256
+
+// text is call.GetText of an object that stands in the content.
+func (c *Content) text(object json.RawMessage, name string) (string, bool) {
+	value, _ := call.Get(object, name)
+	if len(value) < longText {
+		return call.Text(value)
+	}
+	if s, ok := c.texts[&value[0]]; ok {
+		return s, true
+	}
+	s, ok := call.Text(value)
+	if ok {
+		if c.texts == nil {
+			c.texts = map[*byte]string{}
+		}
+		c.texts[&value[0]] = s
+	}
+	return s, ok
+}
+
+// repeats tells whether a text says nothing but what the structured content says.
+func (c *Content) repeats(text string) bool {
+	if structured := c.members["structuredContent"]; c.again.structured == nil && structured != nil && !isNull(structured) {
+		c.again = repetitionOf(structured)
+	}
+	return c.again.of(text)
+}
