@@ -14,7 +14,7 @@ import (
 //go:embed migrations/sqlite
 var migrations embed.FS
 
-// migrate brings the schema to the newest version in folder, whose files are 0001_word.sql and so on without a gap. Each step
+// migrate brings the schema to the newest version in folder, whose files are 0001_word.sql and so on in rising order; a number may be left out. Each step
 // and the number that says it was done are one transaction: an interrupted step left nothing, and runs again.
 func migrate(c *conn, folder fs.FS) error {
 	files, err := fs.Glob(folder, "*.sql")
@@ -24,19 +24,28 @@ func migrate(c *conn, folder fs.FS) error {
 	if err := c.script("CREATE TABLE IF NOT EXISTS schema_version (one INTEGER PRIMARY KEY CHECK (one = 1), version INTEGER NOT NULL)"); err != nil {
 		return unavailable(err, fault.StoreUnavailable)
 	}
-	for i, name := range files {
-		if n, err := strconv.Atoi(strings.SplitN(name, "_", 2)[0]); err != nil || n != i+1 {
-			return fmt.Errorf("store: migration %s should be number %d", name, i+1)
+	last := int64(0)
+	for _, name := range files {
+		n, err := migrationNumber(name)
+		if err != nil || n <= last {
+			return fmt.Errorf("store: the name of migration %s should begin with a number above %d", name, last)
 		}
-		if err := step(c, folder, name, int64(i+1)); err != nil {
+		if err := step(c, folder, name, n); err != nil {
 			return err
 		}
+		last = n
 	}
 	have, err := schemaVersion(c)
 	if err != nil {
 		return err
 	}
-	return tooNew(have, int64(len(files)))
+	return tooNew(have, last)
+}
+
+// migrationNumber is the number that the name of a migration's file begins with: the schema's version after it.
+func migrationNumber(path string) (int64, error) {
+	digits, _, _ := strings.Cut(path[strings.LastIndexByte(path, '/')+1:], "_")
+	return strconv.ParseInt(digits, 10, 64)
 }
 
 func tooNew(have, know int64) error {

@@ -85,8 +85,12 @@ func OpenReadOnly(dir string, archives ...string) (*Reader, error) {
 	}
 	r.unconfirmed, r.unproved, r.unlaunched, r.unsegmented = version < 8, version < 11, version < 13, version < 17
 	files, err := fs.Glob(migrations, "migrations/sqlite/*.sql")
+	var newest int64
 	if err == nil {
-		err = tooNew(version, int64(len(files)))
+		newest, err = migrationNumber(files[len(files)-1])
+	}
+	if err == nil {
+		err = tooNew(version, newest)
 	}
 	if err == nil {
 		err = r.reopen(context.Background())

@@ -829,6 +829,21 @@ func TestMigrationInterrupted(t *testing.T) {
 	}
 }
 
+// Numbers of migrations rise, and may leave some out.
+func TestMigrationNumbers(t *testing.T) {
+	for name, second := range map[string]string{"with a gap": "0007_two.sql", "twice": "0001_two.sql", "without a number": "two.sql"} {
+		c, err := dial(dsn(filepath.Join(t.TempDir(), "x.db"), writeParams))
+		must(t, err)
+		err = migrate(c, fstest.MapFS{"0001_one.sql": {Data: []byte("CREATE TABLE a (x INTEGER)")}, second: {Data: []byte("CREATE TABLE b (x INTEGER)")}})
+		if gap := second == "0007_two.sql"; (err == nil) != gap {
+			t.Errorf("%s: %v", name, err)
+		} else if v, err := schemaVersion(c); gap && (v != 7 || err != nil) {
+			t.Errorf("version %d, %v", v, err)
+		}
+		must(t, c.close())
+	}
+}
+
 // TestMigratedPlans: plans that waited before the store could be asked for them still do.
 func TestMigratedPlans(t *testing.T) {
 	var rows []string
@@ -1237,7 +1252,7 @@ func TestForeignRows(t *testing.T) {
 	}
 }
 
-// newest is the number of the last migration.
+// newest is how many migrations there are.
 func newest(t *testing.T) int {
 	t.Helper()
 	files, err := fs.Glob(migrations, "migrations/sqlite/*.sql")
