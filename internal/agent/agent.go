@@ -85,6 +85,9 @@ type Declaration struct {
 	// Structured gives a program the structured content of results that are not trusted as their server sent it, beside the fenced text. False is left
 	// out, too.
 	Structured bool `json:"structured,omitempty"`
+	// Run says how the agent's runs are carried out; nil: it has none. RecommendationActions says what each action that its output can recommend calls.
+	Run                   *Run              `json:"run,omitempty"`
+	RecommendationActions map[string]Action `json:"recommendationActions,omitempty"`
 
 	File   string `json:"-"` // where it is from; "" for the built-in one
 	Digest string `json:"-"` // hex SHA-256 of the canonical JSON of all fields above

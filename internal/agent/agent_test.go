@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -308,6 +309,15 @@ func TestDigest(t *testing.T) {
 		case v.Type() == reflect.TypeFor[*int]():
 			v.Set(reflect.ValueOf(new(int)))
 			one(path)
+		case path == ".Run":
+			v.Set(reflect.ValueOf(&Run{Kind: RunCommand, Command: []string{"x"}}))
+			one(path)
+			change(v.Elem(), path+".")
+		case path == ".RecommendationActions":
+			for _, a := range []Action{{}, {Operation: "x"}, {Operation: "x", Args: map[string]json.RawMessage{"a": json.RawMessage("1")}}, {Operation: "x", Args: map[string]json.RawMessage{"a": json.RawMessage("2")}}} {
+				v.Set(reflect.ValueOf(map[string]Action{"X": a}))
+				one(fmt.Sprint(path, a))
+			}
 		case path == ".OutputSchema":
 			v.SetBytes([]byte(`{"type":"object"}`))
 			one(path)

@@ -35,6 +35,7 @@ func Lint(d *Declaration) []Problem {
 		add(P0, "killSwitchEnabled", "the agent can't be switched off", "set it to true")
 	}
 	all = append(all, lintExceptions(d)...)
+	all = append(all, lintRun(d)...)
 	// 4: unstructured output
 	all = append(all, lintOutput(d)...) // and 10: citations
 	// 5: knowledge is not the agent's to change (7: nor is what it says itself to become knowledge)
