@@ -75,6 +75,8 @@ type Problem struct {
 	Remedy    string       `json:"remedy,omitempty"`
 	RequestID string       `json:"request_id,omitempty"`
 	Errors    []FieldError `json:"errors,omitempty"`
+	// CurrentVersion is the newest version of a document, where another was expected.
+	CurrentVersion int `json:"current_version,omitempty"`
 }
 
 // FieldError says what is wrong with one field of a request.

@@ -42,7 +42,11 @@ var types = map[string]any{
 		FromRoot string `json:"from_root_hash"`
 	}{}, "Configuration": client.Configuration{}, "ReloadRefusal": client.ReloadRefusal{}, "Reloaded": client.Reloaded{}, "ChangedField": client.ChangedField{}, "Problem": client.Problem{}, "FieldError": client.FieldError{},
 
-	"AgentList": "-", "ToolList": "-", "ServerList": "-", "TokenList": "-", "CallBody": "-", "ApproveBody": "-", "RejectBody": "-", "DeferBody": "-", "ModifyBody": "-", "AsideBody": "-", "BatchBody": "-", "BatchAnswer": "-", "ValidateBody": "-", "PlanBody": "-",
+	"KnowledgeDocument": client.KnowledgeDocument{}, "KnowledgeMetadata": client.KnowledgeMetadata{}, "KnowledgePage": client.KnowledgePage{}, "KnowledgeHistory": client.KnowledgeHistory{}, "KnowledgeEvent": client.KnowledgeEvent{},
+	"AddBody": client.NewDocument{}, "VersionBody": client.NewVersion{}, "KnowledgeSnapshot": client.KnowledgeSnapshot{}, "SnapshotList": client.KnowledgeSnapshots{}, "KnowledgeSpan": client.Span{},
+	"LibraryFound": client.KnowledgeFound{}, "LibraryHit": client.KnowledgeHit{}, "WithdrawBody": client.KnowledgeWithdrawal{}, "KnowledgeReaders": client.KnowledgeReaders{}, "Erasure": client.Erasure{},
+
+	"LabelsBody": "-", "SearchBody": "-", "AgentList": "-", "ToolList": "-", "ServerList": "-", "TokenList": "-", "CallBody": "-", "ApproveBody": "-", "RejectBody": "-", "DeferBody": "-", "ModifyBody": "-", "AsideBody": "-", "BatchBody": "-", "BatchAnswer": "-", "ValidateBody": "-", "PlanBody": "-",
 	"TrialBody": "-", "PhaseBody": "-", "ReleaseBody": "-", "ReasonBody": "-", "DigestBody": "-", "WordsBody": "-", "NextBody": "-", "AcceptBody": "-", "AcceptAllBody": "-", "AcceptedList": "-",
 	// The declaration is handed on as it is.
 	"AgentDeclaration": "-", "AgentDataSources": "-", "AgentPermissions": "-", "AgentQuotas": "-", "AgentSystemPrompt": "-",
@@ -98,6 +102,8 @@ func fits(schema map[string]any, t reflect.Type) bool {
 		return is("boolean")
 	case reflect.Int, reflect.Int64:
 		return is("integer")
+	case reflect.Float64:
+		return is("number")
 	case reflect.Slice:
 		return is("array")
 	case reflect.Map:

@@ -22,9 +22,9 @@ const module = "sallyport.example/"
 var outside = map[string][]string{
 	"github.com/modelcontextprotocol/go-sdk":          {"internal/mcpapi", "internal/upstream", "internal/demo", "lab/bench"},
 	"github.com/cedar-policy/cedar-go":                {"internal/policy"},
-	"modernc.org/sqlite":                              {"internal/store", "internal/segment", "internal/comm/query"},
+	"modernc.org/sqlite":                              {"internal/store", "internal/segment", "internal/comm/query", "internal/knowledge/shelf"},
 	"modernc.org/libc":                                {"internal/comm/query"},
-	"database/sql":                                    {"internal/store", "internal/segment", "internal/comm/query"},
+	"database/sql":                                    {"internal/store", "internal/segment", "internal/comm/query", "internal/knowledge/shelf"},
 	"github.com/jackc/pgx/v5":                         {"internal/comm/query"},
 	"code.dny.dev/ssrf":                               {"internal/egress"},
 	"github.com/JohannesKaufmann/html-to-markdown/v2": {"internal/comm/fetch"},
@@ -43,7 +43,7 @@ var outside = map[string][]string{
 	"golang.org/x/sync":                               {"internal/upstream", "internal/store", "internal/mcpapi"},
 	"golang.org/x/sys":                                {"cmd/sallyport", "internal/store", "internal/upstream", "internal/sandbox", "internal/comm/files", "internal/comm/exec"},
 	"golang.org/x/time":                               {"internal/upstream"},
-	"golang.org/x/text":                               {"provenance", "internal/call", "internal/threat", "internal/declare", "internal/egress", "internal/project", "internal/comm/fetch", "internal/comm/files", "internal/comm/search"},
+	"golang.org/x/text":                               {"provenance", "internal/call", "internal/threat", "internal/declare", "internal/egress", "internal/project", "internal/comm/fetch", "internal/comm/files", "internal/comm/search", "internal/knowledge"},
 	"github.com/zricethezav/gitleaks/v8":              {"internal/threat"},
 	"github.com/wasilibs/go-pgquery":                  {"internal/statement"},
 }

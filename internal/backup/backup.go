@@ -1,7 +1,8 @@
 // Package backup writes a data directory to one file, and makes a data directory of such a file.
 //
 // The file is a tar archive. Its first member, manifest.json, names all others with size and SHA-256. Then come the database that is written to,
-// audit.checkpoint and audit.pub, where they were asked for the keys, encrypted (keys.sealed), and the sealed segments of the log. Tokens in files, workspaces and the cache are not in it.
+// audit.checkpoint and audit.pub, where they were asked for the keys, encrypted (keys.sealed), the sealed segments of the log, and the texts of the knowledge
+// store with the keys of their documents. Tokens in files, workspaces and the cache are not in it.
 //
 // Promises: the database in the file is as it was at one moment, and its log and its rows were verified, with the directory's keys, before the file got
 // its name; a gateway that runs on the directory goes on meanwhile. What a start would refuse makes no backup, so that what Write wrote can be restored.
@@ -27,6 +28,7 @@ import (
 
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/fault"
+	"sallyport.example/internal/knowledge/shelf"
 	"sallyport.example/internal/segment"
 	"sallyport.example/internal/session"
 	"sallyport.example/internal/store"
@@ -155,6 +157,12 @@ func snapshot(ctx context.Context, dir, work, passphrase string) (m Manifest, er
 		names = append(names, sealedName)
 	}
 	names = append(names, databases[1:]...)
+	// After the database, so that there is a text for each version in that; and no key that was destroyed by now.
+	if there, err := shelf.CopyTo(ctx, dir, filepath.Join(work, shelf.File)); err != nil {
+		return m, err
+	} else if there {
+		names = append(names, shelf.File)
+	}
 	for _, name := range names {
 		member, err := measure(filepath.Join(work, name))
 		if err != nil {
@@ -309,8 +317,12 @@ func manifest(t *tar.Reader) (m Manifest, err error) {
 	var databases []int64 // the newest first
 	for i, f := range m.Files {
 		first, database := segment.First(f.Name)
-		if f.Size < 0 || f.Size > maxSmall && !database {
+		texts := f.Name == shelf.File && i == len(m.Files)-1
+		if f.Size < 0 || f.Size > maxSmall && !database && !texts {
 			return m, notABackup(nil, "it says that %s has %d bytes.", f.Name, f.Size)
+		}
+		if texts {
+			continue
 		}
 		if database && (i == 0 || i > len(want)) {
 			databases = append(databases, first)

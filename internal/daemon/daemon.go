@@ -38,6 +38,7 @@ import (
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/httpapi"
 	"sallyport.example/internal/identity"
+	"sallyport.example/internal/knowledge/library"
 	"sallyport.example/internal/mcpapi"
 	"sallyport.example/internal/memory"
 	"sallyport.example/internal/notify"
@@ -82,6 +83,7 @@ type Daemon struct {
 	up    *upstream.Manager
 	trial *trial.Trials
 	comm  *comm.Comm
+	books *library.Library
 	face  *mcpapi.Face
 	api   *httpapi.API
 
@@ -282,6 +284,9 @@ func (d *Daemon) buildGateway(ctx context.Context, agents agent.Set, policies *p
 	if d.comm, err = comm.New(d.commOptions()); err != nil {
 		return err
 	}
+	if d.books, err = d.openLibrary(ctx, detector); err != nil {
+		return err
+	}
 	d.up, err = upstream.New(servers, upstream.Options{
 		Log: d.o.Log, Gateway: paths, Own: d.listeners(),
 		Definitions: func(server string, defs []call.Definition) {
@@ -340,7 +345,7 @@ func (d *Daemon) buildFaces() error {
 	d.api = httpapi.New(d.gate, d.store, httpapi.Options{
 		Process: cmp.Or(d.o.Process, os.Getpid()), Confirm: func() bool { return d.config().People.confirms() }, Trials: d.trial, Memory: requests, Log: d.o.Log, Version: d.o.Version, Agents: d.gate.Agents, People: func() map[string][]identity.Role { return d.config().persons() }, Upstreams: d.servers,
 		Source: func(ctx context.Context) (audit.Source, error) { return d.store.Source(ctx) },
-		Public: d.consoleURL(), Labels: d.labelDesk(), OIDC: signIn, Changes: d.changes, Configuration: d.Configuration, Reload: d.Reload, Anchor: func(ctx context.Context) anchor.Status { return d.anchored.watch.Status(ctx) },
+		Public: d.consoleURL(), Library: d.books, Labels: d.labelDesk(), OIDC: signIn, Changes: d.changes, Configuration: d.Configuration, Reload: d.Reload, Anchor: func(ctx context.Context) anchor.Status { return d.anchored.watch.Status(ctx) },
 		Deliveries: func(ctx context.Context) ([]console.Deliveries, error) { return d.teller.deliveries(ctx) },
 	})
 	// Paths are compared as they came: a mux would clean and redirect them, and what was judged would not be what is served.
@@ -696,6 +701,9 @@ func (d *Daemon) Close() error {
 		}
 		if d.comm != nil {
 			errs = append(errs, d.comm.Close())
+		}
+		if d.books != nil {
+			errs = append(errs, d.books.Close())
 		}
 		if d.anchored.keeper != nil {
 			d.anchored.keeper.Close()

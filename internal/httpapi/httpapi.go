@@ -35,6 +35,7 @@ import (
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
+	"sallyport.example/internal/knowledge/library"
 	"sallyport.example/internal/memory"
 	"sallyport.example/internal/session"
 	"sallyport.example/internal/trial"
@@ -95,6 +96,7 @@ type Options struct {
 	Process int
 	// Confirm tells whether people have to confirm at their terminal what they do with a token; nil: they don't.
 	Confirm func() bool
+	Library *library.Library  // the knowledge store
 	Labels  console.LabelDesk // nil: there is no configuration file that labels could be added to
 }
 
@@ -171,6 +173,7 @@ func New(g *gateway.Gateway, s Store, o Options) *API {
 	a.eventRoutes(a.admin)
 	a.auditRoutes(a.admin)
 	a.trialRoutes(a.admin)
+	a.knowledgeRoutes(a.admin)
 	a.plainRoutes(a.admin)
 	a.finishDoc()
 	return a

@@ -275,6 +275,7 @@ func newWorld(t testing.TB, tweak ...func(*gateway.Options)) *world {
 		},
 		Upstreams: func() []console.ServerStatus { return w.servers },
 		Source:    func(ctx context.Context) (audit.Source, error) { return db.Source(ctx) },
+		Library:   gatewaytest.Library(t, db),
 	})
 	w.agent, w.admin = httptest.NewServer(w.api.Agent()), httptest.NewServer(w.api.Admin())
 	t.Cleanup(func() {
@@ -431,6 +432,21 @@ var endpoints = []endpoint{
 	{"POST", "/v1/tokens", `{"kind":"host","id":"laptop"}`, "admin"},
 	{"DELETE", "/v1/tokens/{id}", "", "admin"},
 	{"POST", "/v1/sign-in-links", "", "viewer approver operator auditor"},
+	{"GET", "/v1/knowledge/documents", "", "viewer approver operator auditor"},
+	{"POST", "/v1/knowledge/documents", `{"key":"k","source":"s","content":"x"}`, "operator"},
+	{"GET", "/v1/knowledge/documents/{id}", "", "viewer approver operator auditor"},
+	{"GET", "/v1/knowledge/documents/{id}/versions", "", "viewer approver operator auditor"},
+	{"GET", "/v1/knowledge/documents/{id}/versions/{n}", "", "viewer approver operator auditor"},
+	{"POST", "/v1/knowledge/documents/{id}/versions", `{"expected_version":1,"content":"x"}`, "operator"},
+	{"DELETE", "/v1/knowledge/documents/{id}", `{"reason":"x"}`, "operator"},
+	{"POST", "/v1/knowledge/documents/{id}/restore", `{"reason":"x"}`, "operator"},
+	{"POST", "/v1/knowledge/documents/{id}/labels", `{"labels":[],"reason":"x"}`, "operator"},
+	{"POST", "/v1/knowledge/documents/{id}/erase", `{"reason":"x"}`, "admin"},
+	{"POST", "/v1/knowledge/withdraw", `{"source":"none","reason":"x"}`, "operator"},
+	{"POST", "/v1/knowledge/snapshots", ``, "operator"},
+	{"GET", "/v1/knowledge/snapshots", "", "viewer approver operator auditor"},
+	{"GET", "/v1/knowledge/snapshots/{id}", "", "viewer approver operator auditor"},
+	{"POST", "/v1/knowledge/search", `{"query":"x"}`, "viewer approver operator auditor"},
 	{"GET", "/v1/audit", "", "auditor"},
 	{"GET", "/v1/audit/{index}", "", "auditor"},
 	{"GET", "/v1/audit/proof", "", "auditor"},
@@ -446,7 +462,7 @@ var endpoints = []endpoint{
 
 // url fills the places of the path.
 func (e endpoint) url(session string) string {
-	return strings.NewReplacer("{id}", session, "{call_id}", "call_x", "{declaration_id}", "decl_x", "{agentId}", "ghost", "{operation}", "docs.think", "{index}", "0",
+	return strings.NewReplacer("{id}", session, "{call_id}", "call_x", "{declaration_id}", "decl_x", "{agentId}", "ghost", "{operation}", "docs.think", "{index}", "0", "{n}", "1",
 		"{key}", strings.Repeat("0", 64), "{path}", "0/000.p/1").Replace(e.path)
 }
 

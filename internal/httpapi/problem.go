@@ -12,6 +12,7 @@ import (
 	"sallyport.example/internal/declare"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/identity"
+	"sallyport.example/internal/knowledge/library"
 	"sallyport.example/internal/web"
 )
 
@@ -31,6 +32,10 @@ func (s *side) fail(ctx context.Context, err error) *web.Problem {
 			f.Field = ""
 			p.Errors = append(p.Errors, web.FieldError{Field: field, Problem: f.String()})
 		}
+	}
+	var moved *library.Moved
+	if errors.As(err, &moved) {
+		p.CurrentVersion = moved.Current
 	}
 	return p
 }

@@ -27,25 +27,30 @@ type table struct {
 }
 
 var (
-	sessionRows         = &table{name: "sessions", key: "id", columns: []string{"agent", "own", "phase", "state", "version", "plan_waits", "body"}, ordered: true, zero: "used_ns"}
-	tokenRows           = &table{name: "tokens", key: "id", columns: []string{"hash", "kind", "subject", "agent", "roles", "created", "expires", "revoked"}}
-	pinRows             = &table{name: "pins", key: "operation", columns: []string{"hash", "definition", "pending", "pending_def", "accepted_by", "accepted_at", "confirmed_by", "launch", "pending_launch"}}
-	switchRows          = &table{name: "switches", key: "one", columns: []string{"epoch", "body"}}
-	declarationRows     = &table{name: "declarations", key: "id", columns: []string{"session", "state", "body"}}
-	approvalRows        = &table{name: "approvals", key: "id", columns: []string{"session", "agent", "operation", "call_digest", "state", "expires", "until", "silence", "spoken", "body"}, ordered: true}
-	spentRows           = &table{name: "audit_spent", key: "id", columns: []string{"call_id"}}
-	usedRows            = &table{name: "used", key: "key"}
-	quarantineRows      = &table{name: "quarantines", key: "agent", columns: []string{"since", "by", "reason"}}
-	quarantineCountRows = &table{name: "quarantine_counts", key: "agent", columns: []string{"times"}}
-	drillRows           = &table{name: "drills", key: "id"}
-	storedLabelRows     = &table{name: "stored_labels", key: "id", columns: []string{"body"}}
-	writtenRows         = &table{name: "written_values", key: "id", columns: []string{"body"}}
-	segmentRows         = &table{name: "segments", key: "name", columns: []string{"body"}}
-	evidenceRows        = &table{name: "evidence", key: "session_id", columns: []string{"seq", "call_id", "rules", "total", "body"}, chained: true}
+	sessionRows           = &table{name: "sessions", key: "id", columns: []string{"agent", "own", "phase", "state", "version", "plan_waits", "body"}, ordered: true, zero: "used_ns"}
+	tokenRows             = &table{name: "tokens", key: "id", columns: []string{"hash", "kind", "subject", "agent", "roles", "created", "expires", "revoked"}}
+	pinRows               = &table{name: "pins", key: "operation", columns: []string{"hash", "definition", "pending", "pending_def", "accepted_by", "accepted_at", "confirmed_by", "launch", "pending_launch"}}
+	switchRows            = &table{name: "switches", key: "one", columns: []string{"epoch", "body"}}
+	declarationRows       = &table{name: "declarations", key: "id", columns: []string{"session", "state", "body"}}
+	approvalRows          = &table{name: "approvals", key: "id", columns: []string{"session", "agent", "operation", "call_digest", "state", "expires", "until", "silence", "spoken", "body"}, ordered: true}
+	spentRows             = &table{name: "audit_spent", key: "id", columns: []string{"call_id"}}
+	usedRows              = &table{name: "used", key: "key"}
+	quarantineRows        = &table{name: "quarantines", key: "agent", columns: []string{"since", "by", "reason"}}
+	quarantineCountRows   = &table{name: "quarantine_counts", key: "agent", columns: []string{"times"}}
+	drillRows             = &table{name: "drills", key: "id"}
+	storedLabelRows       = &table{name: "stored_labels", key: "id", columns: []string{"body"}}
+	writtenRows           = &table{name: "written_values", key: "id", columns: []string{"body"}}
+	segmentRows           = &table{name: "segments", key: "name", columns: []string{"body"}}
+	knowledgeEventRows    = &table{name: "knowledge_events", key: "key", columns: []string{"body"}}
+	knowledgeSnapshotRows = &table{name: "knowledge_snapshots", key: "id", columns: []string{"body"}}
+	knowledgeIndexRows    = &table{name: "knowledge_indexes", key: "name", columns: []string{"digest"}}
+	knowledgePinRows      = &table{name: "knowledge_pins", key: "session", columns: []string{"snapshot"}}
+	evidenceRows          = &table{name: "evidence", key: "session_id", columns: []string{"seq", "call_id", "rules", "total", "body"}, chained: true}
 )
 
 // proved are the tables that decide.
-var proved = []*table{sessionRows, tokenRows, pinRows, switchRows, declarationRows, approvalRows, spentRows, usedRows, quarantineRows, quarantineCountRows, drillRows, evidenceRows, storedLabelRows, writtenRows, segmentRows}
+var proved = []*table{sessionRows, tokenRows, pinRows, switchRows, declarationRows, approvalRows, spentRows, usedRows, quarantineRows, quarantineCountRows, drillRows, evidenceRows, storedLabelRows, writtenRows, segmentRows,
+	knowledgeEventRows, knowledgeSnapshotRows, knowledgeIndexRows, knowledgePinRows}
 
 // unproved are the other tables of the schema, each with the reason why its rows need no MAC.
 var unproved = map[string]string{

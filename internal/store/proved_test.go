@@ -25,6 +25,7 @@ import (
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
+	"sallyport.example/internal/knowledge"
 	"sallyport.example/internal/segment"
 	"sallyport.example/internal/session"
 	"sallyport.example/internal/standing"
@@ -136,6 +137,12 @@ func lived(t *testing.T, db *DB) (s session.Session) {
 		must(t, db.w.do(ctx, &job{run: func(x *tx) error {
 			return x.recordSegment(Segment{Name: DatabaseFile, ArchivedTo: fmt.Sprint("/elsewhere/", i)}, audit.Entry{Action: "x"})
 		}}))
+	}
+	for i := range 2 {
+		must(t, db.AddKnowledgeEvents(ctx, []knowledge.Event{{Document: "doc_1", Seq: i + 1, Order: int64(i + 1), Kind: knowledge.Versioned, Version: i + 1}}, []audit.Entry{ch}))
+		must(t, db.AddKnowledgeSnapshot(ctx, knowledge.Snapshot{ID: fmt.Sprint("snap_", i), Documents: 1}, ch))
+		must(t, db.AddKnowledgeDigest(ctx, fmt.Sprint("snap_", i, "/x"), strings.Repeat("0", 63)+fmt.Sprint(i), ch))
+		must(t, db.PinKnowledge(ctx, fmt.Sprint("sess_", i), fmt.Sprint("snap_", i), ch))
 	}
 	must(t, db.Declare(ctx, declare.Declaration{ID: "decl_1", Session: s.ID, State: declare.Approved}, ch))
 	return s

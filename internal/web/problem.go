@@ -21,6 +21,8 @@ type Problem struct {
 	Remedy    string       `json:"remedy,omitempty" doc:"the way out"`
 	RequestID string       `json:"request_id" doc:"to quote; the log has more under it"`
 	Errors    []FieldError `json:"errors,omitempty"`
+	// CurrentVersion is there where a version was expected that is not the newest.
+	CurrentVersion int `json:"current_version,omitempty" doc:"the newest version, where another was expected"`
 }
 
 // FieldError says what is wrong with one field.

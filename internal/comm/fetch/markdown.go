@@ -24,6 +24,13 @@ const (
 
 var holds = strings.NewReplacer(escapedLess, `\<`, plainLess, "<", plainMore, ">", "\uf002", "\n", "\a", "")
 
+// Readable gives what a reader would see of a page that came from nowhere as Markdown, of at most limit bytes; cut tells whether there was more.
+func Readable(page string, limit int) (text string, cut bool) {
+	nowhere := &url.URL{Scheme: "https", Host: "document.invalid", Path: "/"}
+	_, text, cut = readHTML(page, nowhere, true, limit)
+	return text, cut
+}
+
 // readHTML gives what a reader would see of a page as Markdown, or as text without any marks. Both are at most limit bytes.
 func readHTML(page string, from *url.URL, markdown bool, limit int) (title, text string, cut bool) {
 	b, root, cut := build(page, from, markdown, 2*limit)

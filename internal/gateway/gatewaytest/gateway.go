@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +16,8 @@ import (
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/knowledge/library"
+	"sallyport.example/internal/knowledge/shelf"
 	"sallyport.example/internal/policy"
 	"sallyport.example/internal/store"
 	"sallyport.example/internal/threat"
@@ -68,6 +72,30 @@ func Store(t testing.TB) *store.DB {
 		}
 	})
 	return db
+}
+
+// Library opens a knowledge store beside a store, which is closed when the test ends.
+func Library(t testing.TB, db library.Store) *library.Library {
+	t.Helper()
+	s, err := shelf.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := library.Open(t.Context(), library.Options{
+		Store: db, Shelf: s, Clock: time.Now, Log: slog.New(slog.DiscardHandler),
+		Detect:     func([]byte) []string { return nil },
+		KnownLabel: func(label string) bool { return slices.Contains([]string{"internal", "pii", "secret"}, label) },
+		Page:       func(html string) (string, error) { return html, nil },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			t.Errorf("closing the knowledge store: %v", err)
+		}
+	})
+	return l
 }
 
 // New starts a gateway, which is closed when the test ends: before the store, if Store was called first.

@@ -1,0 +1,231 @@
+package client
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+)
+
+// KnowledgeMetadata says where a version of a document is from.
+type KnowledgeMetadata struct {
+	Source     string    `json:"source"` // the collection
+	CreatedAt  time.Time `json:"createdAt"`
+	CreatedBy  string    `json:"createdBy"`
+	SnapshotID string    `json:"snapshotId,omitempty"`
+}
+
+// KnowledgeDocument is a document of the knowledge store in one version.
+type KnowledgeDocument struct {
+	DocumentID string            `json:"documentId"`
+	Version    int               `json:"version"`
+	Content    string            `json:"content,omitempty"`
+	Metadata   KnowledgeMetadata `json:"metadata"`
+	DeletedAt  *time.Time        `json:"deletedAt,omitempty"`
+	Key        string            `json:"key"`
+	Type       string            `json:"content_type"`
+	Size       int               `json:"size"`
+	SHA256     string            `json:"content_sha256,omitempty"`
+	Labels     []string          `json:"labels"`
+	Withdrawn  bool              `json:"withdrawn,omitempty"`
+	Erased     bool              `json:"erased,omitempty"`
+	EraseAsked string            `json:"erasure_asked_by,omitempty"`
+}
+
+// KnowledgePage is a page of documents, without their texts. Next is "after" for the next page; the last page has none.
+type KnowledgePage struct {
+	Documents []KnowledgeDocument `json:"documents"`
+	Next      string              `json:"next,omitempty"`
+}
+
+// KnowledgeEvent is one thing that happened to a document.
+type KnowledgeEvent struct {
+	Kind    string    `json:"kind"`
+	At      time.Time `json:"at"`
+	By      string    `json:"by"`
+	Reason  string    `json:"reason,omitempty"`
+	Version int       `json:"version,omitempty"`
+	Size    int       `json:"size,omitempty"`
+	Hash    string    `json:"hash,omitempty"`
+	Labels  []string  `json:"labels,omitempty"`
+}
+
+// KnowledgeHistory is all that happened to a document.
+type KnowledgeHistory struct {
+	DocumentID string           `json:"documentId"`
+	Key        string           `json:"key"`
+	Source     string           `json:"source"`
+	Events     []KnowledgeEvent `json:"events"`
+}
+
+// NewDocument is a document to add.
+type NewDocument struct {
+	Key      string   `json:"key"`
+	Content  string   `json:"content"`
+	Source   string   `json:"source"`
+	Type     string   `json:"content_type,omitempty"`
+	Labels   []string `json:"labels,omitempty"`
+	Snapshot string   `json:"snapshotId,omitempty"`
+}
+
+// NewVersion is a version to add after the one that its author saw.
+type NewVersion struct {
+	Expected   int      `json:"expected_version"`
+	Content    string   `json:"content"`
+	Type       string   `json:"content_type,omitempty"`
+	Labels     []string `json:"labels,omitempty"`
+	Snapshot   string   `json:"snapshotId,omitempty"`
+	UnlessSame bool     `json:"unless_same,omitempty"` // nothing is done if the newest version has the same text
+}
+
+// KnowledgeSnapshot is a list of documents that does not change any more.
+type KnowledgeSnapshot struct {
+	ID        string    `json:"snapshot_id"`
+	Documents int       `json:"documents"`
+	Root      string    `json:"root"`
+	At        time.Time `json:"at"`
+	By        string    `json:"by"`
+	Order     int64     `json:"order"`
+}
+
+// KnowledgeSnapshots are the snapshots, the newest first.
+type KnowledgeSnapshots struct {
+	Snapshots []KnowledgeSnapshot `json:"snapshots"`
+}
+
+// Span is a part of a text, in bytes.
+type Span struct {
+	Start int `json:"start"`
+	End   int `json:"end"`
+}
+
+// KnowledgeHit is a part of a document that answers a question.
+type KnowledgeHit struct {
+	DocumentID string   `json:"documentId"`
+	Version    int      `json:"version"`
+	Span       Span     `json:"span"`
+	Text       string   `json:"text"`
+	Score      float64  `json:"score"`
+	Labels     []string `json:"labels"`
+	Source     string   `json:"source"`
+	Key        string   `json:"key"`
+}
+
+// KnowledgeFound is what a search finds.
+type KnowledgeFound struct {
+	Snapshot string         `json:"snapshot_id"`
+	Hits     []KnowledgeHit `json:"hits"`
+	Search   string         `json:"search"` // how: text
+}
+
+// KnowledgeWithdrawal says what to withdraw; all that is given has to hold.
+type KnowledgeWithdrawal struct {
+	Source string    `json:"source,omitempty"`
+	Author string    `json:"author,omitempty"`
+	From   time.Time `json:"from,omitzero"`
+	To     time.Time `json:"to,omitzero"`
+	Reason string    `json:"reason"`
+}
+
+// KnowledgeReaders are who read documents.
+type KnowledgeReaders struct {
+	Documents       []string `json:"documents"`
+	Sessions        []string `json:"sessions"`
+	Agents          []string `json:"agents"`
+	Runs            []string `json:"runs"`
+	Recommendations []string `json:"recommendations"`
+	Calls           []string `json:"calls"`
+}
+
+// Erasure is an erasure, done or asked for by one person.
+type Erasure struct {
+	DocumentID string            `json:"documentId"`
+	Done       bool              `json:"done"`
+	AskedBy    string            `json:"asked_by,omitempty"`
+	Left       *KnowledgeReaders `json:"left,omitempty"` // what has read it, and may still hold it
+}
+
+const documents = "/v1/knowledge/documents"
+
+// AddDocument adds a document. For people who operate. A key that is taken is a *Problem with status 409.
+func (c *Client) AddDocument(ctx context.Context, d NewDocument) (*KnowledgeDocument, error) {
+	return do[KnowledgeDocument](ctx, c, http.MethodPost, documents, d)
+}
+
+// AddDocumentVersion adds a version. Where another was expected, it is a *Problem with status 409 and the CurrentVersion.
+func (c *Client) AddDocumentVersion(ctx context.Context, id string, v NewVersion) (*KnowledgeDocument, error) {
+	return do[KnowledgeDocument](ctx, c, http.MethodPost, documents+"/"+seg(id)+"/versions", v)
+}
+
+// Documents returns a page of documents, of one collection or ("") of all.
+func (c *Client) Documents(ctx context.Context, source, after string) (*KnowledgePage, error) {
+	q := url.Values{}
+	set(q, "source", source)
+	set(q, "after", after)
+	return get[KnowledgePage](ctx, c, documents, q)
+}
+
+// Document returns a document, as it was at a time or (zero) as it is.
+func (c *Client) Document(ctx context.Context, id string, asOf time.Time) (*KnowledgeDocument, error) {
+	q := url.Values{}
+	setTime(q, "as_of", asOf)
+	return get[KnowledgeDocument](ctx, c, documents+"/"+seg(id), q)
+}
+
+// DocumentVersion returns a version of a document.
+func (c *Client) DocumentVersion(ctx context.Context, id string, n int) (*KnowledgeDocument, error) {
+	return do[KnowledgeDocument](ctx, c, http.MethodGet, documents+"/"+seg(id)+"/versions/"+strconv.Itoa(n), nil)
+}
+
+// DocumentHistory returns all that happened to a document.
+func (c *Client) DocumentHistory(ctx context.Context, id string) (*KnowledgeHistory, error) {
+	return do[KnowledgeHistory](ctx, c, http.MethodGet, documents+"/"+seg(id)+"/versions", nil)
+}
+
+// DeleteDocument deletes a document softly.
+func (c *Client) DeleteDocument(ctx context.Context, id, reason string) (*KnowledgeDocument, error) {
+	return do[KnowledgeDocument](ctx, c, http.MethodDelete, documents+"/"+seg(id), reasonBody{reason})
+}
+
+// RestoreDocument restores a document that was deleted or withdrawn.
+func (c *Client) RestoreDocument(ctx context.Context, id, reason string) (*KnowledgeDocument, error) {
+	return do[KnowledgeDocument](ctx, c, http.MethodPost, documents+"/"+seg(id)+"/restore", reasonBody{reason})
+}
+
+// LabelDocument gives a document other labels.
+func (c *Client) LabelDocument(ctx context.Context, id string, labels []string, reason string) (*KnowledgeDocument, error) {
+	return do[KnowledgeDocument](ctx, c, http.MethodPost, documents+"/"+seg(id)+"/labels", struct {
+		Labels []string `json:"labels"`
+		Reason string   `json:"reason"`
+	}{append([]string{}, labels...), reason})
+}
+
+// EraseDocument asks for the erasure of a document; the second admin who asks makes it happen.
+func (c *Client) EraseDocument(ctx context.Context, id, reason string) (*Erasure, error) {
+	return do[Erasure](ctx, c, http.MethodPost, documents+"/"+seg(id)+"/erase", reasonBody{reason})
+}
+
+// WithdrawDocuments takes documents out of every snapshot at once.
+func (c *Client) WithdrawDocuments(ctx context.Context, w KnowledgeWithdrawal) (*KnowledgeReaders, error) {
+	return do[KnowledgeReaders](ctx, c, http.MethodPost, "/v1/knowledge/withdraw", w)
+}
+
+// MakeSnapshot makes a snapshot of the documents that are there.
+func (c *Client) MakeSnapshot(ctx context.Context) (*KnowledgeSnapshot, error) {
+	return do[KnowledgeSnapshot](ctx, c, http.MethodPost, "/v1/knowledge/snapshots", nil)
+}
+
+// Snapshots returns the snapshots of the knowledge store.
+func (c *Client) Snapshots(ctx context.Context) (*KnowledgeSnapshots, error) {
+	return do[KnowledgeSnapshots](ctx, c, http.MethodGet, "/v1/knowledge/snapshots", nil)
+}
+
+// SearchKnowledge searches a snapshot ("": the newest) for at most k hits (0: 10).
+func (c *Client) SearchKnowledge(ctx context.Context, query, snapshot string, k int) (*KnowledgeFound, error) {
+	return do[KnowledgeFound](ctx, c, http.MethodPost, "/v1/knowledge/search", struct {
+		Query    string `json:"query"`
+		Snapshot string `json:"snapshot,omitempty"`
+		K        int    `json:"k,omitempty"`
+	}{query, snapshot, k})
+}

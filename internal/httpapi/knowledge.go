@@ -1,0 +1,337 @@
+package httpapi
+
+import (
+	"cmp"
+	"context"
+	"net/http"
+	"time"
+
+	"sallyport.example/internal/call"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/identity"
+	"sallyport.example/internal/knowledge"
+	"sallyport.example/internal/knowledge/library"
+)
+
+// KnowledgeMetadata says where a version is from.
+type KnowledgeMetadata struct {
+	Source     string    `json:"source" doc:"The collection"`
+	CreatedAt  time.Time `json:"createdAt"`
+	CreatedBy  string    `json:"createdBy" doc:"The authenticated person, as person:id"`
+	SnapshotID string    `json:"snapshotId,omitempty" doc:"The snapshot or export that it is from"`
+}
+
+// KnowledgeDocument is a document in one version.
+type KnowledgeDocument struct {
+	DocumentID string            `json:"documentId"`
+	Version    int               `json:"version"`
+	Content    string            `json:"content,omitempty" doc:"Absent in lists, and of what was erased"`
+	Metadata   KnowledgeMetadata `json:"metadata"`
+	DeletedAt  *time.Time        `json:"deletedAt,omitempty"`
+	Key        string            `json:"key"`
+	Type       string            `json:"content_type"`
+	Size       int               `json:"size"`
+	SHA256     string            `json:"content_sha256,omitempty"`
+	Labels     []string          `json:"labels"`
+	Withdrawn  bool              `json:"withdrawn,omitempty"`
+	Erased     bool              `json:"erased,omitempty"`
+	EraseAsked string            `json:"erasure_asked_by,omitempty" doc:"Who asked for its erasure; a second admin has to ask, too"`
+}
+
+// documentOf is a document as it is in a state, in a version.
+func documentOf(d *knowledge.Document, s *knowledge.State, v *knowledge.Event) KnowledgeDocument {
+	out := KnowledgeDocument{
+		DocumentID: d.ID(), Version: v.Version, Metadata: KnowledgeMetadata{Source: d.Source(), CreatedAt: v.At, CreatedBy: v.By, SnapshotID: v.Snapshot},
+		Key: d.Key(), Type: v.Type, Size: v.Size, Labels: append([]string{}, s.Labels...), Withdrawn: s.Withdrawn, Erased: s.Erased, EraseAsked: s.EraseAsked,
+	}
+	if s.Deleted {
+		out.DeletedAt = &s.DeletedAt
+	}
+	return out
+}
+
+// withText is a document with the text of the version.
+func (a *API) withText(ctx context.Context, d *knowledge.Document, s knowledge.State, v *knowledge.Event) (KnowledgeDocument, error) {
+	out := documentOf(d, &s, v)
+	if d.Now().Erased {
+		out.Erased = true
+		return out, nil
+	}
+	text, err := a.o.Library.Text(ctx, d, v)
+	out.Content, out.SHA256 = text, call.HashBytes([]byte(text))
+	return out, err
+}
+
+// KnowledgePage is a page of documents, without their texts.
+type KnowledgePage struct {
+	Documents []KnowledgeDocument `json:"documents"`
+	Next      string              `json:"next,omitempty"`
+}
+
+// KnowledgeEvent is one thing that happened to a document.
+type KnowledgeEvent struct {
+	Kind    string    `json:"kind" enum:"version,delete,restore,labels,withdraw,erase.ask,erase"`
+	At      time.Time `json:"at"`
+	By      string    `json:"by"`
+	Reason  string    `json:"reason,omitempty"`
+	Version int       `json:"version,omitempty"`
+	Size    int       `json:"size,omitempty"`
+	Hash    string    `json:"hash,omitempty" doc:"HMAC-SHA256 of the text under the document's key, as the log has it"`
+	Labels  []string  `json:"labels,omitempty"`
+}
+
+// KnowledgeHistory is all that happened to a document.
+type KnowledgeHistory struct {
+	DocumentID string           `json:"documentId"`
+	Key        string           `json:"key"`
+	Source     string           `json:"source"`
+	Events     []KnowledgeEvent `json:"events"`
+}
+
+// AddBody adds a document.
+type AddBody struct {
+	Key      string   `json:"key" maxLength:"1024" doc:"What the document is known by: its path or address. Its id follows from it and the source."`
+	Content  string   `json:"content"`
+	Source   string   `json:"source" maxLength:"64" doc:"The collection"`
+	Type     string   `json:"content_type,omitempty" required:"false" doc:"text/plain (default), text/markdown, text/html, text/csv or text/x-source"`
+	Labels   []string `json:"labels,omitempty" required:"false" maxItems:"16" doc:"Confidentiality labels; those of sensitive data in the text are added"`
+	Snapshot string   `json:"snapshotId,omitempty" required:"false" maxLength:"128" doc:"The snapshot or export that it is from"`
+}
+
+// VersionBody adds a version.
+type VersionBody struct {
+	Expected int      `json:"expected_version" minimum:"1" doc:"The version that you saw last"`
+	Content  string   `json:"content"`
+	Type     string   `json:"content_type,omitempty" required:"false"`
+	Labels   []string `json:"labels,omitempty" required:"false" maxItems:"16" doc:"Labels to add; it keeps those that it has"`
+	Snapshot string   `json:"snapshotId,omitempty" required:"false" maxLength:"128"`
+	Same     bool     `json:"unless_same,omitempty" required:"false" doc:"Do nothing if the newest version has the same text"`
+}
+
+// LabelsBody gives a document other labels.
+type LabelsBody struct {
+	Labels []string `json:"labels" maxItems:"16"`
+	Reason string   `json:"reason" maxLength:"2000"`
+}
+
+// WithdrawBody says what to withdraw; all that is given has to hold.
+type WithdrawBody struct {
+	Source string    `json:"source,omitempty" required:"false" maxLength:"64"`
+	Author string    `json:"author,omitempty" required:"false" maxLength:"128"`
+	From   time.Time `json:"from,omitzero" required:"false"`
+	To     time.Time `json:"to,omitzero" required:"false"`
+	Reason string    `json:"reason" maxLength:"2000"`
+}
+
+// KnowledgeReaders are who read documents.
+type KnowledgeReaders struct {
+	Documents       []string `json:"documents" doc:"What was taken out"`
+	Sessions        []string `json:"sessions" doc:"Sessions that read some of it"`
+	Agents          []string `json:"agents"`
+	Runs            []string `json:"runs"`
+	Recommendations []string `json:"recommendations"`
+	Calls           []string `json:"calls"`
+}
+
+// Erasure is an erasure, done or asked for.
+type Erasure struct {
+	DocumentID string            `json:"documentId"`
+	Done       bool              `json:"done"`
+	AskedBy    string            `json:"asked_by,omitempty" doc:"A second admin has to ask, too"`
+	Left       *KnowledgeReaders `json:"left,omitempty" doc:"What has read it, and may still hold it"`
+}
+
+// SnapshotList is the snapshots, the newest first.
+type SnapshotList struct {
+	Snapshots []knowledge.Snapshot `json:"snapshots"`
+}
+
+// SearchBody is a question.
+type SearchBody struct {
+	Query    string `json:"query" minLength:"1" maxLength:"4096"`
+	Snapshot string `json:"snapshot,omitempty" required:"false" maxLength:"128" doc:"The newest if left out"`
+	K        int    `json:"k,omitempty" required:"false" minimum:"1" maximum:"50" doc:"How many hits; 10 if left out"`
+}
+
+func (a *API) knowledgeRoutes(s *side) {
+	a.documentRoutes(s)
+	a.documentActs(s)
+	a.snapshotRoutes(s)
+}
+
+const documents = "/v1/knowledge/documents"
+
+func (a *API) documentRoutes(s *side) {
+	l := a.o.Library
+	handle(s, route{method: http.MethodGet, path: documents, roles: readers, summary: "Documents of the knowledge store, without their texts"},
+		func(_ context.Context, _ identity.Principal, in *struct {
+			Source string `query:"source" maxLength:"64"`
+			After  string `query:"after" maxLength:"128" doc:"Next of the page before."`
+			Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
+		}) (KnowledgePage, error) {
+			page := KnowledgePage{Documents: []KnowledgeDocument{}}
+			for _, d := range l.Documents(in.After, in.Source, in.Limit) {
+				now := d.Now()
+				page.Documents = append(page.Documents, documentOf(d, &now, now.Version))
+			}
+			if n := len(page.Documents); n == in.Limit {
+				page.Next = page.Documents[n-1].DocumentID
+			}
+			return page, nil
+		})
+	handle(s, route{method: http.MethodPost, path: documents, roles: operator, status: http.StatusCreated, summary: "Add a document"},
+		func(ctx context.Context, p identity.Principal, in *struct{ Body AddBody }) (KnowledgeDocument, error) {
+			b := in.Body
+			d, err := l.Add(ctx, p.String(), library.Adding{Key: b.Key, Source: b.Source, Type: b.Type, Content: b.Content, Labels: b.Labels, Snapshot: b.Snapshot})
+			return a.added(ctx, d, err)
+		})
+	handle(s, route{method: http.MethodGet, path: documents + "/{id}", roles: readers, summary: "A document, as it is or as it was at a time"},
+		func(ctx context.Context, _ identity.Principal, in *struct {
+			PathID
+			AsOf time.Time `query:"as_of" doc:"As it was then; now if left out."`
+		}) (KnowledgeDocument, error) {
+			d, err := l.Document(in.ID)
+			if err != nil {
+				return KnowledgeDocument{}, err
+			}
+			then := d.Now()
+			if !in.AsOf.IsZero() {
+				var ok bool
+				if then, ok = d.AsOf(in.AsOf); !ok {
+					return KnowledgeDocument{}, fault.New(fault.NotFound, "The document was not there yet.").At("as_of")
+				}
+			}
+			return a.withText(ctx, d, then, then.Version)
+		})
+	handle(s, route{method: http.MethodGet, path: documents + "/{id}/versions", roles: readers, summary: "All that happened to a document: versions, deletions, labels"},
+		func(_ context.Context, _ identity.Principal, in *PathID) (KnowledgeHistory, error) {
+			d, err := l.Document(in.ID)
+			if err != nil {
+				return KnowledgeHistory{}, err
+			}
+			h := KnowledgeHistory{DocumentID: d.ID(), Key: d.Key(), Source: d.Source()}
+			for _, e := range d.Events {
+				h.Events = append(h.Events, KnowledgeEvent{Kind: string(e.Kind), At: e.At, By: e.By, Reason: e.Reason, Version: e.Version, Size: e.Size, Hash: e.Hash, Labels: e.Labels})
+			}
+			return h, nil
+		})
+	handle(s, route{method: http.MethodGet, path: documents + "/{id}/versions/{n}", roles: readers, summary: "A version of a document"},
+		func(ctx context.Context, _ identity.Principal, in *struct {
+			PathID
+			N int `path:"n" minimum:"1"`
+		}) (KnowledgeDocument, error) {
+			d, err := l.Document(in.ID)
+			if err != nil {
+				return KnowledgeDocument{}, err
+			}
+			v := d.Version(in.N)
+			if v == nil {
+				return KnowledgeDocument{}, fault.New(fault.NotFound, "The document has no version %d.", in.N).At("n")
+			}
+			return a.withText(ctx, d, d.Now(), v)
+		})
+	handle(s, route{method: http.MethodPost, path: documents + "/{id}/versions", roles: operator, status: http.StatusCreated, summary: "Add a version after the one that you saw"},
+		func(ctx context.Context, p identity.Principal, in *struct {
+			PathID
+			Body VersionBody
+		}) (KnowledgeDocument, error) {
+			b := in.Body
+			d, err := l.AddVersion(ctx, p.String(), in.ID, b.Expected, library.Adding{Type: b.Type, Content: b.Content, Labels: b.Labels, Snapshot: b.Snapshot, UnlessSame: b.Same})
+			return a.added(ctx, d, err)
+		})
+}
+
+// added is a document right after an act, with the text.
+func (a *API) added(ctx context.Context, d *knowledge.Document, err error) (KnowledgeDocument, error) {
+	if err != nil {
+		return KnowledgeDocument{}, err
+	}
+	now := d.Now()
+	return a.withText(ctx, d, now, now.Version)
+}
+
+// documentActs end, restore and label documents.
+func (a *API) documentActs(s *side) {
+	l := a.o.Library
+	type reasoned struct {
+		PathID
+		Body ReasonBody
+	}
+	bare := func(d *knowledge.Document, err error) (KnowledgeDocument, error) {
+		if err != nil {
+			return KnowledgeDocument{}, err
+		}
+		now := d.Now()
+		return documentOf(d, &now, now.Version), nil
+	}
+	handle(s, route{method: http.MethodDelete, path: documents + "/{id}", roles: operator, summary: "Delete a document softly: the next snapshot is without it"},
+		func(ctx context.Context, p identity.Principal, in *reasoned) (KnowledgeDocument, error) {
+			return bare(l.Delete(ctx, p.String(), in.ID, in.Body.Reason))
+		})
+	handle(s, route{method: http.MethodPost, path: documents + "/{id}/restore", roles: operator, summary: "Restore a document that was deleted or withdrawn"},
+		func(ctx context.Context, p identity.Principal, in *reasoned) (KnowledgeDocument, error) {
+			return bare(l.Restore(ctx, p.String(), in.ID, in.Body.Reason))
+		})
+	handle(s, route{method: http.MethodPost, path: documents + "/{id}/labels", roles: operator, summary: "Give a document other labels"},
+		func(ctx context.Context, p identity.Principal, in *struct {
+			PathID
+			Body LabelsBody
+		}) (KnowledgeDocument, error) {
+			return bare(l.SetLabels(ctx, p.String(), in.ID, in.Body.Reason, in.Body.Labels))
+		})
+	handle(s, route{method: http.MethodPost, path: documents + "/{id}/erase", roles: admin, summary: "Erase a document: two admins have to ask for it"},
+		func(ctx context.Context, p identity.Principal, in *reasoned) (Erasure, error) {
+			d, done, err := l.Erase(ctx, p.String(), in.ID, in.Body.Reason)
+			if err != nil {
+				return Erasure{}, err
+			}
+			out := Erasure{DocumentID: d.ID(), Done: done}
+			if !done {
+				out.AskedBy = d.Now().EraseAsked
+				return out, nil
+			}
+			left, err := a.readersOf(ctx, []*knowledge.Document{d})
+			out.Left = &left
+			return out, err
+		})
+	handle(s, route{method: http.MethodPost, path: "/v1/knowledge/withdraw", roles: operator, summary: "Take a poisoned source out of every snapshot at once"},
+		func(ctx context.Context, p identity.Principal, in *struct{ Body WithdrawBody }) (KnowledgeReaders, error) {
+			b := in.Body
+			done, err := l.Withdraw(ctx, p.String(), b.Reason, library.Withdrawal{Source: b.Source, Author: b.Author, From: b.From, To: b.To})
+			if err != nil {
+				return KnowledgeReaders{}, err
+			}
+			return a.readersOf(ctx, done)
+		})
+}
+
+// readersOf finds who read documents.
+func (a *API) readersOf(ctx context.Context, of []*knowledge.Document) (KnowledgeReaders, error) {
+	r, err := library.ReadersOf(ctx, a.store, of)
+	out := KnowledgeReaders{Documents: []string{}, Sessions: r.Sessions, Agents: r.Agents, Runs: r.Runs, Recommendations: r.Recommendations, Calls: r.Calls}
+	for _, d := range of {
+		out.Documents = append(out.Documents, d.ID())
+	}
+	return out, err
+}
+
+func (a *API) snapshotRoutes(s *side) {
+	l := a.o.Library
+	const at = "/v1/knowledge/snapshots"
+	handle(s, route{method: http.MethodPost, path: at, roles: operator, status: http.StatusCreated, emptyBody: true, summary: "Make a snapshot of the documents that are there, and its index"},
+		func(ctx context.Context, p identity.Principal, in *struct{ Body ReasonBody }) (knowledge.Snapshot, error) {
+			return l.Snapshot(ctx, p.String(), in.Body.Reason)
+		})
+	handle(s, route{method: http.MethodGet, path: at, roles: readers, summary: "Snapshots, the newest first"},
+		func(context.Context, identity.Principal, *none) (SnapshotList, error) {
+			return SnapshotList{Snapshots: append([]knowledge.Snapshot{}, l.Snapshots()...)}, nil
+		})
+	handle(s, route{method: http.MethodGet, path: at + "/{id}", roles: readers, summary: "A snapshot"},
+		func(_ context.Context, _ identity.Principal, in *PathID) (knowledge.Snapshot, error) {
+			return l.SnapshotByID(in.ID)
+		})
+	handle(s, route{method: http.MethodPost, path: "/v1/knowledge/search", roles: readers, summary: "Search a snapshot"},
+		func(ctx context.Context, _ identity.Principal, in *struct{ Body SearchBody }) (library.Found, error) {
+			return l.Search(ctx, knowledge.Reader{All: true}, in.Body.Snapshot, in.Body.Query, cmp.Or(in.Body.K, 10))
+		})
+}

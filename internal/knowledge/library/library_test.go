@@ -1,0 +1,505 @@
+package library
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"sallyport.example/internal/audit"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/knowledge"
+	"sallyport.example/internal/knowledge/shelf"
+	"sallyport.example/internal/store"
+)
+
+// place is a data directory with a library in it.
+type place struct {
+	t   testing.TB
+	dir string
+	db  *store.DB
+	*Library
+	now time.Time
+}
+
+func open(t testing.TB, dir string) *place {
+	t.Helper()
+	p := &place{t: t, dir: dir, now: time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)}
+	p.reopen()
+	t.Cleanup(p.close)
+	return p
+}
+
+func (p *place) reopen() {
+	p.t.Helper()
+	db, err := store.Open(p.dir, store.Options{})
+	must(p.t, err)
+	s, err := shelf.Open(p.dir)
+	must(p.t, err)
+	p.db = db
+	p.Library, err = Open(p.t.Context(), Options{
+		Store: db, Shelf: s, Log: slog.New(slog.DiscardHandler), Clock: func() time.Time { p.now = p.now.Add(time.Second); return p.now },
+		Detect: func(text []byte) []string {
+			if bytes.Contains(text, []byte("555-0100")) {
+				return []string{"pii"}
+			}
+			return nil
+		},
+		KnownLabel: func(label string) bool { return slices.Contains([]string{"internal", "pii", "secret"}, label) },
+		Page:       func(html string) (string, error) { return html, nil },
+	})
+	must(p.t, err)
+}
+
+func (p *place) close() {
+	if p.Library != nil {
+		must(p.t, errors.Join(p.Library.Close(), p.db.Close()))
+		p.Library = nil
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (p *place) add(source, key, content string, labels ...string) *knowledge.Document {
+	p.t.Helper()
+	d, err := p.Add(p.t.Context(), "person:a", Adding{Source: source, Key: key, Content: content, Labels: labels})
+	must(p.t, err)
+	return d
+}
+
+func (p *place) snap() knowledge.Snapshot {
+	p.t.Helper()
+	s, err := p.Snapshot(p.t.Context(), "person:a", "")
+	must(p.t, err)
+	return s
+}
+
+func (p *place) find(r knowledge.Reader, snapshot, question string) []Hit {
+	p.t.Helper()
+	f, err := p.Search(p.t.Context(), r, snapshot, question, 10)
+	must(p.t, err)
+	return f.Hits
+}
+
+var all = knowledge.Reader{All: true}
+
+// verify is the judge: the log, the rows and what is beside them belong together.
+func (p *place) verify() {
+	p.t.Helper()
+	src, err := p.db.Source(p.t.Context())
+	must(p.t, err)
+	report, err := audit.Verify(src, p.db.Signer().PublicKey())
+	must(p.t, err)
+	if !report.OK {
+		p.t.Fatalf("%+v", report.Problems)
+	}
+}
+
+func TestVersionsAreKept(t *testing.T) {
+	p := open(t, t.TempDir())
+	d := p.add("handbook", "travel.md", "one")
+	if _, err := p.Add(t.Context(), "person:a", Adding{Source: "handbook", Key: "travel.md", Content: "other"}); !fault.Is(err, fault.Conflict) {
+		t.Errorf("the same key again: %v", err)
+	}
+	for i, content := range []string{"two", "three"} {
+		_, err := p.AddVersion(t.Context(), "person:b", d.ID(), i+1, Adding{Content: content})
+		must(t, err)
+	}
+	var moved *Moved
+	if _, err := p.AddVersion(t.Context(), "person:b", d.ID(), 2, Adding{Content: "late"}); !errors.As(err, &moved) || moved.Current != 3 || !fault.Is(err, fault.Conflict) {
+		t.Errorf("a version that does not follow: %v", err)
+	}
+	if same, err := p.AddVersion(t.Context(), "person:b", d.ID(), 3, Adding{Content: "three", UnlessSame: true}); err != nil || same.Now().Version.Version != 3 {
+		t.Errorf("the same text again: %v", err)
+	}
+	p.verify()
+	p.close()
+	p.reopen()
+	d, err := p.Document(d.ID())
+	must(t, err)
+	for n, want := range []string{"one", "two", "three"} {
+		if text, err := p.Text(t.Context(), d, d.Version(n+1)); text != want || err != nil {
+			t.Errorf("version %d is %q, %v", n+1, text, err)
+		}
+	}
+}
+
+// Two people who saw the same version: one of them is refused, whoever is first.
+func TestVersionsRace(t *testing.T) {
+	p := open(t, t.TempDir())
+	d := p.add("handbook", "travel.md", "one")
+	results := make(chan error)
+	for i := range 8 {
+		go func() {
+			_, err := p.AddVersion(context.Background(), "person:a", d.ID(), 1, Adding{Content: fmt.Sprint("two ", i)})
+			results <- err
+		}()
+	}
+	won := 0
+	for range 8 {
+		switch err := <-results; {
+		case err == nil:
+			won++
+		case !fault.Is(err, fault.Conflict):
+			t.Error(err)
+		}
+	}
+	if won != 1 {
+		t.Errorf("%d of 8 were taken", won)
+	}
+	p.verify()
+}
+
+func TestBadInputLeavesNothing(t *testing.T) {
+	p := open(t, t.TempDir())
+	for name, c := range map[string]struct {
+		a     Adding
+		field string
+	}{
+		"no key":            {Adding{Source: "a", Content: "x"}, "key"},
+		"a long key":        {Adding{Source: "a", Key: strings.Repeat("k", 2000), Content: "x"}, "key"},
+		"no source":         {Adding{Key: "k", Content: "x"}, "source"},
+		"a strange source":  {Adding{Source: "a/../b", Key: "k", Content: "x"}, "source"},
+		"no content":        {Adding{Source: "a", Key: "k", Content: " \n"}, "content"},
+		"no UTF-8":          {Adding{Source: "a", Key: "k", Content: "a\xffb"}, "content"},
+		"a NUL":             {Adding{Source: "a", Key: "k", Content: "a\x00b"}, "content"},
+		"too much":          {Adding{Source: "a", Key: "k", Content: strings.Repeat("x", knowledge.MaxContent+1)}, "content"},
+		"an unknown label":  {Adding{Source: "a", Key: "k", Content: "x", Labels: []string{"publik"}}, "labels"},
+		"an unknown type":   {Adding{Source: "a", Key: "k", Content: "x", Type: "application/x-msdownload"}, "content_type"},
+		"the label of all ": {Adding{Source: "a", Key: "k", Content: "x", Labels: []string{"untrusted"}}, "labels"},
+	} {
+		if _, err := p.Add(t.Context(), "person:a", c.a); !fault.Is(err, fault.RequestMalformed) || fault.Of(err).Field != c.field || fault.Of(err).Message == "" {
+			t.Errorf("%s: %v (field %q)", name, err, fault.Of(err).Field)
+		}
+	}
+	if got := p.Documents("", "", 10); len(got) != 0 {
+		t.Errorf("%d documents were made", len(got))
+	}
+}
+
+// Labels rise with a version, and fall only by a person's act with a reason.
+func TestLabelsOfVersions(t *testing.T) {
+	p := open(t, t.TempDir())
+	d := p.add("handbook", "a", "text", "internal")
+	d, err := p.AddVersion(t.Context(), "person:a", d.ID(), 1, Adding{Content: "call 555-0100"})
+	must(t, err)
+	if got := d.Now().Labels; !slices.Equal(got, []string{"internal", "pii"}) {
+		t.Errorf("labels %v", got)
+	}
+	if _, err := p.SetLabels(t.Context(), "person:a", d.ID(), " ", nil); !fault.Is(err, fault.RequestMalformed) {
+		t.Errorf("without a reason: %v", err)
+	}
+	d, err = p.SetLabels(t.Context(), "person:a", d.ID(), "the number is public", []string{"internal"})
+	must(t, err)
+	if got := d.Now().Labels; !slices.Equal(got, []string{"internal"}) {
+		t.Errorf("labels %v", got)
+	}
+}
+
+func TestSnapshotsPinContent(t *testing.T) {
+	p := open(t, t.TempDir())
+	d := p.add("handbook", "travel.md", "Expenses are paid within thirty days.")
+	p.add("handbook", "other.md", "Something about lunch.")
+	s := p.snap()
+	if again := p.snap(); again.ID != s.ID {
+		t.Errorf("nothing changed, and the snapshot is %s and not %s", again.ID, s.ID)
+	}
+	_, err := p.AddVersion(t.Context(), "person:a", d.ID(), 1, Adding{Content: "Expenses are paid within ninety days."})
+	must(t, err)
+	later := p.snap()
+	for _, c := range []struct{ snapshot, want string }{{s.ID, "thirty"}, {later.ID, "ninety"}, {"", "ninety"}} {
+		if hits := p.find(all, c.snapshot, "expenses paid days"); len(hits) != 1 || !strings.Contains(hits[0].Text, c.want) {
+			t.Errorf("in %q: %+v", c.snapshot, hits)
+		}
+	}
+	_, err = p.Delete(t.Context(), "person:a", d.ID(), "old")
+	must(t, err)
+	if hits := p.find(all, later.ID, "expenses paid"); len(hits) != 1 {
+		t.Errorf("a deletion shows in an old snapshot: %+v", hits)
+	}
+	p.snap()
+	if hits := p.find(all, "", "expenses paid"); len(hits) != 0 {
+		t.Errorf("what was deleted is in the next snapshot: %+v", hits)
+	}
+	_, err = p.Restore(t.Context(), "person:a", d.ID(), "a mistake")
+	must(t, err)
+	p.snap()
+	if hits := p.find(all, "", "expenses paid"); len(hits) != 1 {
+		t.Errorf("what was restored is not in the next snapshot: %+v", hits)
+	}
+	p.verify()
+}
+
+// An index is built again of the same documents, with the same digest and the same bytes; one that was changed is not used.
+func TestIndexFollowsFromTheSnapshot(t *testing.T) {
+	p := open(t, t.TempDir())
+	for i := range 50 {
+		p.add("handbook", fmt.Sprint(i), fmt.Sprintf("Document %d is about topic%d and %s.", i, i%7, strings.Repeat("filler ", i)))
+	}
+	s := p.snap()
+	file := filepath.Join(p.dir, shelf.Indexes, s.ID+".db")
+	before, err := os.ReadFile(file)
+	must(t, err)
+	want := p.find(all, "", "topic3")
+	p.close()
+	must(t, os.Remove(file))
+	p.reopen()
+	if got := p.find(all, "", "topic3"); fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("after building again: %v and not %v", got, want)
+	}
+	after, err := os.ReadFile(file)
+	must(t, err)
+	if !bytes.Equal(before, after) {
+		t.Error("the file is another one")
+	}
+	p.close()
+	db, err := sql.Open("sqlite", file)
+	must(t, err)
+	_, err = db.Exec("UPDATE terms SET postings = (SELECT postings FROM terms WHERE term = 'topic5') WHERE term = 'topic3'")
+	must(t, errors.Join(err, db.Close()))
+	p.reopen()
+	if got := p.find(all, "", "topic3"); fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("with a forged index: %v and not %v", got, want)
+	}
+}
+
+// A thousand documents that somebody may not read change nothing of what is found: no hit, order, score or count.
+func TestHiddenDocumentsDoNotShow(t *testing.T) {
+	r := knowledge.Reader{Sources: []string{"handbook"}, Labels: []string{"internal"}}
+	ask := func(hidden int) (found string) {
+		p := open(t, t.TempDir())
+		for i := range 30 {
+			p.add("handbook", fmt.Sprint("open", i), fmt.Sprintf("Holiday rule %d: topic%d, expenses and travel %s.", i, i%5, strings.Repeat("travel ", i%3)))
+			p.add("handbook", fmt.Sprint("internal", i), fmt.Sprintf("Internal rule %d about expenses.", i), "internal")
+		}
+		for i := range hidden {
+			labels, source := []string{"secret"}, "handbook"
+			if i%2 == 0 {
+				labels, source = nil, "board"
+			}
+			p.add(source, fmt.Sprint("hidden", i), strings.Repeat(fmt.Sprintf("expenses travel holiday topic3 secret%d ", i), 5), labels...)
+		}
+		p.snap()
+		for _, question := range []string{"expenses travel", "topic3 holiday rule", "secret7", "board"} {
+			for _, h := range p.find(r, "", question) {
+				found += fmt.Sprint(question, h.Citation, h.Score, h.Text, "\n")
+			}
+		}
+		return found
+	}
+	none, many := ask(0), ask(1000)
+	if none != many || none == "" {
+		t.Errorf("without hidden documents:\n%s\nwith them:\n%s", none, many)
+	}
+}
+
+// What was withdrawn, and what got a label that the reader may not read, is gone at once, from old snapshots, too.
+func TestGoneAtOnce(t *testing.T) {
+	r := knowledge.Reader{Sources: []string{"wiki", "handbook"}}
+	p := open(t, t.TempDir())
+	bad := p.add("wiki", "bad", "The poisoned recipe for travel.")
+	risen := p.add("handbook", "risen", "The good recipe for travel.")
+	s := p.snap()
+	if hits := p.find(r, s.ID, "recipe travel"); len(hits) != 2 {
+		t.Fatalf("%+v", hits)
+	}
+	_, err := p.Withdraw(t.Context(), "person:a", "poisoned", Withdrawal{Source: "wiki"})
+	must(t, err)
+	_, err = p.SetLabels(t.Context(), "person:a", risen.ID(), "it was internal all along", []string{"internal"})
+	must(t, err)
+	for range 3 {
+		if hits := p.find(r, s.ID, "recipe travel"); len(hits) != 0 {
+			t.Errorf("%+v", hits)
+		}
+	}
+	for _, id := range []string{bad.ID(), risen.ID(), "doc_none"} {
+		if _, err := p.Read(t.Context(), r, s.ID, id, 0, 0, 100); !fault.Is(err, fault.NotFound) || strings.ReplaceAll(fault.Of(err).Message, id, "X") != `There is no document "X" here.` {
+			t.Errorf("%s: %v", id, err)
+		}
+	}
+	p.verify()
+}
+
+// After an erasure no byte of a sentence is left anywhere in the data directory.
+func TestErasureLeavesNothing(t *testing.T) {
+	const sentence = "Zebulon Quartermain owes the xylophone shop seven guineas"
+	p := open(t, t.TempDir())
+	d := p.add("letters", "z", "A letter. "+sentence+". Regards.")
+	p.add("letters", "other", "Nothing of interest.")
+	s := p.snap()
+	if hits := p.find(all, "", "zebulon xylophone"); len(hits) != 1 {
+		t.Fatalf("%+v", hits)
+	}
+	if _, done, err := p.Erase(t.Context(), "person:a", d.ID(), "asked by letter"); done || err != nil {
+		t.Fatalf("one person erased it: %v", err)
+	}
+	if _, _, err := p.Erase(t.Context(), "person:a", d.ID(), "asked by letter"); !fault.Is(err, fault.Conflict) {
+		t.Errorf("the same person again: %v", err)
+	}
+	if _, done, err := p.Erase(t.Context(), "person:b", d.ID(), "asked by letter"); !done || err != nil {
+		t.Fatalf("two people did not erase it: %v", err)
+	}
+	if hits := p.find(all, s.ID, "zebulon xylophone regards letter"); len(hits) != 0 {
+		t.Errorf("%+v", hits)
+	}
+	if hits := p.find(all, s.ID, "nothing interest"); len(hits) != 1 {
+		t.Errorf("the others: %+v", hits)
+	}
+	nothingOf(t, p.dir, sentence)
+	p.verify()
+	p.close()
+	nothingOf(t, p.dir, sentence)
+	p.reopen()
+	d, err := p.Document(d.ID())
+	must(t, err)
+	if _, err := p.Text(t.Context(), d, d.Version(1)); !fault.Is(err, fault.NotFound) {
+		t.Errorf("its text: %v", err)
+	}
+	if _, err := p.Restore(t.Context(), "person:a", d.ID(), "x"); !fault.Is(err, fault.Conflict) {
+		t.Errorf("restoring it: %v", err)
+	}
+}
+
+// nothingOf looks for every word of a sentence of more than five letters in every file, but for the directory's own words.
+func nothingOf(t *testing.T, dir, sentence string) {
+	t.Helper()
+	must(t, filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || !e.Type().IsRegular() {
+			return err
+		}
+		b, err := os.ReadFile(path)
+		for _, word := range strings.Fields(sentence) {
+			if len(word) > 5 && bytes.Contains(bytes.ToLower(b), []byte(strings.ToLower(word))) {
+				t.Errorf("%q is in %s", word, path)
+			}
+		}
+		return err
+	}))
+}
+
+// A copy of knowledge.db from before an erasure, put back under a newer log: the key is destroyed again by the start.
+func TestErasureIsDoneAgain(t *testing.T) {
+	p := open(t, t.TempDir())
+	d := p.add("letters", "z", "A letter about a xylophone.")
+	p.snap()
+	p.close()
+	file := filepath.Join(p.dir, shelf.File)
+	old, err := os.ReadFile(file)
+	must(t, err)
+	p.reopen()
+	for _, by := range []string{"person:a", "person:b"} {
+		_, _, err := p.Erase(t.Context(), by, d.ID(), "asked")
+		must(t, err)
+	}
+	p.close()
+	for _, suffix := range []string{"-wal", "-shm"} {
+		os.Remove(file + suffix)
+	}
+	must(t, os.WriteFile(file, old, 0o600))
+	p.reopen()
+	if left, err := p.o.Shelf.Keyed(t.Context(), []string{d.ID()}); len(left) != 0 || err != nil {
+		t.Errorf("%v, %v", left, err)
+	}
+	nothingOf(t, p.dir, "xylophone")
+}
+
+// Neither table takes a change, a removal or a replacement, by whatever means of SQL.
+func TestTablesRefuseChange(t *testing.T) {
+	p := open(t, t.TempDir())
+	d := p.add("handbook", "a", "text one")
+	_, err := p.AddVersion(t.Context(), "person:a", d.ID(), 1, Adding{Content: "text two"})
+	must(t, err)
+	p.snap()
+	_, err = p.Pin(t.Context(), "sess_1", "a")
+	must(t, err)
+	p.close()
+	for file, tables := range map[string][]string{
+		store.DatabaseFile: {"knowledge_events", "knowledge_snapshots", "knowledge_indexes", "knowledge_pins"}, shelf.File: {"knowledge_contents"},
+	} {
+		db, err := sql.Open("sqlite", filepath.Join(p.dir, file))
+		must(t, err)
+		db.SetMaxOpenConns(1)
+		for _, table := range tables {
+			var columns []string
+			rows, err := db.Query("SELECT name FROM pragma_table_info($1)", table)
+			must(t, err)
+			for rows.Next() {
+				var name string
+				must(t, rows.Scan(&name))
+				columns = append(columns, name)
+			}
+			must(t, errors.Join(rows.Err(), rows.Close()))
+			attacks := []string{
+				"DELETE FROM " + table, "DELETE FROM " + table + " WHERE rowid = 1",
+				"INSERT OR REPLACE INTO " + table + " SELECT * FROM " + table + " LIMIT 1",
+				"INSERT OR REPLACE INTO " + table + " (rowid, " + strings.Join(columns, ", ") + ") SELECT rowid, " + strings.Replace(strings.Join(columns, ", "), columns[0], "'new'", 1) + " FROM " + table + " LIMIT 1",
+				"INSERT INTO " + table + " SELECT * FROM " + table + " WHERE true ON CONFLICT DO UPDATE SET " + columns[1] + " = excluded." + columns[1],
+			}
+			for _, c := range columns {
+				attacks = append(attacks, fmt.Sprintf("UPDATE %s SET %s = %[2]s", table, c), fmt.Sprintf("UPDATE OR REPLACE %s SET %s = 'x'", table, c))
+			}
+			for _, a := range attacks {
+				if _, err := db.Exec(a); err == nil {
+					t.Errorf("taken: %s", a)
+				}
+			}
+		}
+		must(t, db.Close())
+	}
+	p.reopen()
+	p.verify()
+}
+
+// A sentence with half of its words replaced finds its chunk among the first five, nine times in ten.
+func TestHalfASentenceFinds(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	word := func() string { return fmt.Sprint("w", int(r.ExpFloat64()*600)) }
+	p := open(t, t.TempDir())
+	sentences := map[string]string{}
+	for i := range 300 {
+		var text strings.Builder
+		for j := range 12 {
+			words := make([]string, 12)
+			for k := range words {
+				words[k] = word()
+			}
+			s := strings.Join(words, " ")
+			if j == 5 {
+				sentences[fmt.Sprint(i)] = s
+			}
+			text.WriteString(s + ". ")
+		}
+		p.add("books", fmt.Sprint(i), text.String())
+	}
+	p.snap()
+	found := 0
+	for key, s := range sentences {
+		words := strings.Fields(s)
+		for _, i := range r.Perm(len(words))[:len(words)/2] {
+			words[i] = word()
+		}
+		f, err := p.Search(t.Context(), all, "", strings.Join(words, " "), 5)
+		must(t, err)
+		if slices.ContainsFunc(f.Hits, func(h Hit) bool { return h.Key == key && strings.Contains(h.Text, s[:20]) }) {
+			found++
+		}
+	}
+	if found*10 < len(sentences)*9 {
+		t.Errorf("%d of %d were found", found, len(sentences))
+	}
+}

@@ -1,0 +1,371 @@
+package library
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	"sallyport.example/internal/audit"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/knowledge"
+	"sallyport.example/internal/knowledge/shelf"
+)
+
+// indexes are those that are ready, and those that are being built.
+type indexes struct {
+	ctx    context.Context // of what is built
+	stop   context.CancelFunc
+	builds sync.WaitGroup
+
+	mu       sync.Mutex // guards the rest
+	ready    map[string]ready
+	building map[string]*build
+}
+
+// ready is an index that can be searched: what it was built for, and its digest.
+type ready struct {
+	state, digest string
+	rights        int64 // when state was computed
+}
+
+// build is one that is under way; others wait for it.
+type build struct {
+	done chan struct{}
+	made ready
+	err  error
+}
+
+// state is a digest of what an index of a snapshot follows from besides the texts: the labels that its documents have now, and what is taken out. sources are the
+// texts that are in it.
+func (l *Library) state(s knowledge.Snapshot) (state string, rights int64, sources []shelf.Source) {
+	l.mu.RLock()
+	members, rights := knowledge.Members(l.documents, s.Order), l.rights
+	l.mu.RUnlock()
+	h := sha256.New()
+	for _, m := range members {
+		now := m.Document.Now()
+		if now.Withdrawn || now.Erased {
+			continue
+		}
+		fmt.Fprintf(h, "%s\x00%d\x00%q\n", m.Document.ID(), m.Version.Version, now.Labels)
+		sources = append(sources, shelf.Source{Document: m.Document.ID(), Version: m.Version.Version, Source: m.Document.Source(), Labels: now.Labels,
+			Content: func(ctx context.Context) (string, error) { return l.Text(ctx, m.Document, m.Version) }})
+	}
+	return hex.EncodeToString(h.Sum(nil)[:16]), rights, sources
+}
+
+// index returns the index of a snapshot, and builds it where there is none. While one that follows from today's labels is built, the older one is used, and each hit is asked for by them.
+func (l *Library) index(ctx context.Context, snapshot string) (ready, error) {
+	s, err := l.SnapshotByID(snapshot)
+	if err != nil {
+		return ready{}, err
+	}
+	l.mu.RLock()
+	rights := l.rights
+	l.mu.RUnlock()
+	l.indexes.mu.Lock()
+	have, ok := l.indexes.ready[s.ID]
+	b := l.indexes.building[s.ID]
+	if b == nil && (!ok || have.rights != rights) {
+		b = &build{done: make(chan struct{})}
+		l.indexes.building[s.ID] = b
+		l.indexes.builds.Go(func() { l.build(s, b) })
+	}
+	l.indexes.mu.Unlock()
+	if ok {
+		return have, nil
+	}
+	select {
+	case <-b.done:
+		return b.made, b.err
+	case <-ctx.Done():
+		return ready{}, fault.Wrap(ctx.Err(), fault.TimeExceeded, "The index of the snapshot is being built.").Try("Try again in a moment.")
+	}
+}
+
+// build makes an index ready: the one that is there where it is the right one, else a new one.
+func (l *Library) build(s knowledge.Snapshot, b *build) {
+	ctx := l.indexes.ctx
+	b.made, b.err = l.make(ctx, s)
+	l.indexes.mu.Lock()
+	defer l.indexes.mu.Unlock()
+	delete(l.indexes.building, s.ID)
+	if b.err == nil {
+		l.indexes.ready[s.ID] = b.made
+	} else if ctx.Err() == nil {
+		l.o.Log.Error("an index of the knowledge store can't be built", "snapshot", s.ID, "error", b.err)
+	}
+	close(b.done)
+}
+
+func (l *Library) make(ctx context.Context, s knowledge.Snapshot) (ready, error) {
+	if err := l.pinned(s); err != nil {
+		return ready{}, err
+	}
+	state, rights, sources := l.state(s)
+	made := ready{state: state, rights: rights}
+	name := s.ID + "/" + state
+	known, err := l.o.Store.KnowledgeDigest(ctx, name)
+	if err != nil {
+		return made, err
+	}
+	if known != "" {
+		if _, done, err := l.o.Shelf.Use(ctx, s.ID, state, known); err == nil {
+			done()
+			made.digest = known
+			return made, nil
+		} else if !errors.Is(err, shelf.ErrStale) {
+			return made, err
+		}
+	}
+	built, err := l.o.Shelf.Build(ctx, s.ID, state, sources)
+	if err != nil {
+		return made, err
+	}
+	made.digest = built.Digest
+	if known == "" {
+		detail, err := json.Marshal(map[string]any{"snapshot": s.ID, "state": state, "digest": built.Digest, "chunks": built.Chunks})
+		if err != nil {
+			return made, err
+		}
+		return made, l.o.Store.AddKnowledgeDigest(ctx, name, built.Digest, audit.Entry{Kind: audit.Change, Action: "knowledge.index", Actor: "rule:index", Decision: "ok", Detail: detail})
+	}
+	if known != built.Digest {
+		return made, errors.Join(l.o.Shelf.Drop(s.ID), fault.New(fault.StoreUnavailable, "The index of %s is not the one that was built of the same documents before.", s.ID))
+	}
+	return made, nil
+}
+
+// pinned checks that a snapshot still has the documents that its root is over.
+func (l *Library) pinned(s knowledge.Snapshot) error {
+	l.mu.RLock()
+	members := knowledge.Members(l.documents, s.Order)
+	l.mu.RUnlock()
+	if now := knowledge.SnapshotOf(members, s.Order, s.At, s.By); now.ID != s.ID || now.Root != s.Root {
+		return fault.New(fault.StoreUnavailable, "The documents of the snapshot %s are not those that it pins.", s.ID).Try("Put back a backup of the whole data directory.")
+	}
+	return nil
+}
+
+// renew builds the index of the newest snapshot by today's labels, in the background. The others are built again when they are asked for.
+func (l *Library) renew() {
+	s, err := l.SnapshotByID("")
+	if err != nil {
+		return // there is none
+	}
+	if err := l.dropIndexes(func(id string) bool { return id != s.ID }); err != nil {
+		l.o.Log.Error("old indexes of the knowledge store could not be removed; they are not used", "error", err)
+	}
+	l.indexes.builds.Go(func() {
+		if _, err := l.index(l.indexes.ctx, s.ID); err != nil && l.indexes.ctx.Err() == nil {
+			l.o.Log.Error("the index of the knowledge store can't be built", "snapshot", s.ID, "error", err)
+		}
+	})
+}
+
+// renewAfter is renew after an act that worked.
+func (l *Library) renewAfter(err error) error {
+	if err == nil {
+		l.renew()
+	}
+	return err
+}
+
+// dropIndexes removes the indexes of some snapshots.
+func (l *Library) dropIndexes(which func(snapshot string) bool) error {
+	known, err := l.o.Shelf.Known()
+	if err != nil {
+		return err
+	}
+	l.indexes.mu.Lock()
+	known = append(known, slices.Collect(maps.Keys(l.indexes.ready))...)
+	for _, id := range known {
+		if which(id) {
+			delete(l.indexes.ready, id)
+		}
+	}
+	l.indexes.mu.Unlock()
+	var errs []error
+	for _, id := range known {
+		if which(id) {
+			errs = append(errs, l.o.Shelf.Drop(id))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// use returns an index to search, and what ends its use. One that is replaced at this moment is waited for.
+func (l *Library) use(ctx context.Context, snapshot string) (*shelf.Index, func(), error) {
+	for range 3 {
+		have, err := l.index(ctx, snapshot)
+		if err != nil {
+			return nil, nil, err
+		}
+		x, done, err := l.o.Shelf.Use(ctx, snapshot, have.state, have.digest)
+		if !errors.Is(err, shelf.ErrStale) {
+			return x, done, err
+		}
+		l.indexes.mu.Lock()
+		b := l.indexes.building[snapshot]
+		if b == nil && l.indexes.ready[snapshot] == have { // its file is gone, or another one
+			delete(l.indexes.ready, snapshot)
+		}
+		l.indexes.mu.Unlock()
+		if b != nil {
+			select {
+			case <-b.done:
+			case <-ctx.Done():
+			}
+		}
+	}
+	return nil, nil, fault.New(fault.TimeExceeded, "The index of the snapshot is being built.").Try("Try again in a moment.")
+}
+
+// Citation names what was read: a part of a version of a document, in a snapshot.
+type Citation struct {
+	Document string         `json:"documentId"`
+	Version  int            `json:"version"`
+	Span     knowledge.Span `json:"span"`
+}
+
+// Hit is a part of a document that answers a question.
+type Hit struct {
+	Citation
+	Text   string   `json:"text"`
+	Score  float64  `json:"score" doc:"Reciprocal rank within the collection and labels of the hit"`
+	Labels []string `json:"labels"`
+	Source string   `json:"source"`
+	Key    string   `json:"key"`
+}
+
+// Found is what a search finds.
+type Found struct {
+	Snapshot string `json:"snapshot_id"`
+	Hits     []Hit  `json:"hits"`
+	Search   string `json:"search" doc:"How was searched: text, by words alone"`
+}
+
+// MaxHits bounds the hits of one search.
+const MaxHits = 50
+
+// Search finds the parts of documents that answer a question best, among those that the reader may read, in a snapshot ("": the newest).
+func (l *Library) Search(ctx context.Context, r knowledge.Reader, snapshot, question string, k int) (Found, error) {
+	s, err := l.SnapshotByID(snapshot)
+	if err != nil {
+		return Found{}, err
+	}
+	f := Found{Snapshot: s.ID, Hits: []Hit{}, Search: "text"}
+	x, done, err := l.use(ctx, s.ID)
+	if err != nil {
+		return f, err
+	}
+	defer done()
+	hits, err := x.Search(ctx, question, r.MayGroup, MaxHits)
+	if err != nil {
+		return f, err
+	}
+	for _, h := range hits {
+		d, err := l.document(r, h.Document)
+		if err != nil || !r.May(d) && !r.All {
+			continue // its labels rose since the index was built, or it was withdrawn
+		}
+		now := d.Now()
+		if now.Withdrawn || now.Erased {
+			continue
+		}
+		text, err := l.Text(ctx, d, d.Version(h.Version))
+		if err != nil {
+			return f, err
+		}
+		f.Hits = append(f.Hits, Hit{
+			Citation: Citation{h.Document, h.Version, h.Span}, Text: text[h.Span.Start:h.Span.End], Score: h.Score,
+			Labels: append([]string{}, now.Labels...), Source: d.Source(), Key: d.Key(),
+		})
+		if len(f.Hits) == k {
+			break
+		}
+	}
+	return f, nil
+}
+
+// Reading is a version of a document as an agent reads it.
+type Reading struct {
+	Citation
+	Snapshot string   `json:"snapshot_id"`
+	Text     string   `json:"text"`
+	Labels   []string `json:"labels"`
+	Source   string   `json:"source"`
+	Key      string   `json:"key"`
+	More     bool     `json:"more,omitempty"` // the text goes on after the span
+}
+
+// Read returns a part of a document as a snapshot has it, or in an older version. What the reader may not read, and what the snapshot has not, is not found.
+func (l *Library) Read(ctx context.Context, r knowledge.Reader, snapshot, id string, version, offset, most int) (Reading, error) {
+	s, err := l.SnapshotByID(snapshot)
+	if err != nil {
+		return Reading{}, err
+	}
+	d, err := l.document(r, id)
+	if err != nil || !r.May(d) && !r.All {
+		return Reading{}, noDocument(id)
+	}
+	then, ok := d.AtOrder(s.Order)
+	if !ok || then.Gone() {
+		return Reading{}, noDocument(id)
+	}
+	v := then.Version
+	if version != 0 && version != v.Version {
+		if v = d.Version(version); v == nil || v.Order > s.Order {
+			return Reading{}, fault.New(fault.NotFound, "The snapshot has the document up to version %d.", then.Version.Version).At("version")
+		}
+	}
+	text, err := l.Text(ctx, d, v)
+	if err != nil {
+		return Reading{}, err
+	}
+	if offset > len(text) {
+		return Reading{}, fault.New(fault.RequestMalformed, "The text has %d bytes.", len(text)).At("offset")
+	}
+	span := part(text, offset, most)
+	now := d.Now()
+	return Reading{Citation: Citation{id, v.Version, span}, Snapshot: s.ID, Text: text[span.Start:span.End], Labels: append([]string{}, now.Labels...), Source: d.Source(), Key: d.Key(), More: span.End < len(text)}, nil
+}
+
+// part is a part of a text that cuts no character in two.
+func part(text string, offset, most int) knowledge.Span {
+	whole := func(n int) int {
+		for n > 0 && n < len(text) && text[n]&0xC0 == 0x80 {
+			n--
+		}
+		return n
+	}
+	start := whole(offset)
+	return knowledge.Span{Start: start, End: max(whole(min(len(text), offset+most)), start)}
+}
+
+// Pin returns the snapshot that a session reads: the newest one, from its first reading on.
+func (l *Library) Pin(ctx context.Context, session, agent string) (string, error) {
+	pinned, err := l.o.Store.KnowledgePin(ctx, session)
+	if pinned != "" || err != nil {
+		return pinned, err
+	}
+	s, err := l.SnapshotByID("")
+	if err != nil {
+		return "", err
+	}
+	detail, err := json.Marshal(map[string]string{"snapshot": s.ID})
+	if err != nil {
+		return "", err
+	}
+	err = l.o.Store.PinKnowledge(ctx, session, s.ID, audit.Entry{Kind: audit.Change, Action: "knowledge.pin", Agent: agent, Session: session, Actor: "rule:pin", Decision: "ok", Detail: detail})
+	if fault.Is(err, fault.Conflict) { // another call of the session was faster
+		return l.o.Store.KnowledgePin(ctx, session)
+	}
+	return s.ID, err
+}
