@@ -926,17 +926,6 @@ func Elements(array []byte) iter.Seq[json.RawMessage] {
 	}
 }
 
-// Encode is v as JSON with markup as it is, which encoding/json would escape.
-func Encode(v any) (json.RawMessage, error) {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
-		return nil, err
-	}
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
-}
-
 // Text decodes a checked JSON string; false if the value is none.
 func Text(value []byte) (string, bool) {
 	if len(value) < 2 || value[0] != '"' {

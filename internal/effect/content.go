@@ -16,8 +16,10 @@ type Content struct {
 
 	strict  bool // it can be read without looking back: no name stands in an object twice, or in two spellings
 	members map[string]json.RawMessage
-	texts   map[*byte]string // of long texts in JSON, by where they stand
-	again   repetition       // of its structured content
+	objects map[*byte]map[string]json.RawMessage // members of the long objects in it, by where they stand
+	lists   map[string][]json.RawMessage         // elements of its members
+	texts   map[*byte]string                     // of long texts in it, by where they stand
+	again   repetition                           // of its structured content
 }
 
 // NewContent returns the content of a result.
@@ -57,20 +59,58 @@ func (c *Content) complete(list string) (blocks []json.RawMessage, ok bool) {
 		return nil, false
 	}
 	raw := c.members[list]
-	blocks = slices.Collect(call.Elements(raw))
+	blocks = c.elements(list)
 	if blocks == nil && raw != nil && !isNull(raw) && raw[0] != '[' || slices.ContainsFunc(blocks, func(b json.RawMessage) bool { return !call.IsObject(b) }) {
 		return nil, false
 	}
 	return blocks, true
 }
 
-// longText is from how many bytes on a text is kept once it is decoded.
-const longText = 256
+// elements are those of one of its members; none where that is no list.
+func (c *Content) elements(name string) []json.RawMessage {
+	all, ok := c.lists[name]
+	if !ok {
+		if c.lists == nil {
+			c.lists = map[string][]json.RawMessage{}
+		}
+		all = slices.Collect(call.Elements(c.members[name]))
+		c.lists[name] = all
+	}
+	return all
+}
+
+// long is from how many bytes on an object is read once, and a text decoded once.
+const long = 256
+
+// membersOf are those of an object that stands in the content.
+func (c *Content) membersOf(object json.RawMessage) map[string]json.RawMessage {
+	if len(object) < long {
+		return maps.Collect(call.Members(object))
+	}
+	members, ok := c.objects[&object[0]]
+	if !ok {
+		if c.objects == nil {
+			c.objects = map[*byte]map[string]json.RawMessage{}
+		}
+		members = maps.Collect(call.Members(object))
+		c.objects[&object[0]] = members
+	}
+	return members
+}
+
+// get is call.Get of an object that stands in the content.
+func (c *Content) get(object json.RawMessage, name string) json.RawMessage {
+	if len(object) < long {
+		value, _ := call.Get(object, name)
+		return value
+	}
+	return c.membersOf(object)[name]
+}
 
 // text is call.GetText of an object that stands in the content.
 func (c *Content) text(object json.RawMessage, name string) (string, bool) {
-	value, _ := call.Get(object, name)
-	if len(value) < longText {
+	value := c.get(object, name)
+	if len(value) < long {
 		return call.Text(value)
 	}
 	if s, ok := c.texts[&value[0]]; ok {

@@ -66,13 +66,12 @@ func (c *Content) ofTool() (all []provenance.Value, plain bool) {
 	}
 	for _, b := range blocks {
 		s, ok := c.text(b, "text")
-		if kind, _ := call.Get(b, "type"); string(kind) != `"text"` || !ok {
+		if string(c.get(b, "type")) != `"text"` || !ok {
 			plain = false
-			inner, _ := call.Get(b, "resource")
-			if s, ok = c.text(inner, "text"); !ok {
+			if s, ok = c.text(c.get(b, "resource"), "text"); !ok {
 				continue
 			}
-		} else if membersOf(b) != 2 {
+		} else if len(c.membersOf(b)) != 2 {
 			plain = false
 		}
 		if !c.repeats(s) {
@@ -80,13 +79,6 @@ func (c *Content) ofTool() (all []provenance.Value, plain bool) {
 		}
 	}
 	return all, plain
-}
-
-func membersOf(object []byte) (n int) {
-	for range call.Members(object) {
-		n++
-	}
-	return n
 }
 
 func (c *Content) ofResource() (all []provenance.Value, plain bool) {
@@ -102,8 +94,7 @@ func (c *Content) ofResource() (all []provenance.Value, plain bool) {
 func (c *Content) ofPrompt() (all []provenance.Value, plain bool) {
 	messages, _ := c.complete("messages")
 	for _, m := range messages {
-		block, _ := call.Get(m, "content")
-		if s, ok := c.text(block, "text"); ok {
+		if s, ok := c.text(c.get(m, "content"), "text"); ok {
 			all = append(all, provenance.TextValue(s))
 		}
 	}

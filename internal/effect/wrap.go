@@ -83,7 +83,7 @@ type wrapper struct {
 // content is the result of a tool. Texts that stand side by side are fenced together, each from its own line on, and so is structured content that says
 // more than they do.
 func (w *wrapper) content(members map[string]json.RawMessage) (map[string]any, error) {
-	blocks, err := list(members, "content")
+	blocks, err := w.list("content")
 	if err != nil {
 		return nil, err
 	}
@@ -142,7 +142,7 @@ func (w *wrapper) contents(members map[string]json.RawMessage) (map[string]any, 
 	if members["contents"] == nil {
 		return nil, errors.New("there are no contents")
 	}
-	contents, err := list(members, "contents")
+	contents, err := w.list("contents")
 	if err != nil {
 		return nil, err
 	}
@@ -165,7 +165,7 @@ func (w *wrapper) messages(members map[string]json.RawMessage) (map[string]any, 
 	if members["messages"] == nil {
 		return nil, errors.New("there are no messages")
 	}
-	messages, err := list(members, "messages")
+	messages, err := w.list("messages")
 	if err != nil {
 		return nil, err
 	}
@@ -175,12 +175,12 @@ func (w *wrapper) messages(members map[string]json.RawMessage) (map[string]any, 
 	}
 	next := make([]map[string]any, len(messages))
 	for i, m := range messages {
-		block, _ := call.Get(m, "content")
+		block := w.c.get(m, "content")
 		if !call.IsObject(block) {
 			return nil, errors.New("a message's content is not a block")
 		}
 		role := "user"
-		if says, _ := call.GetText(m, "role"); says == "assistant" {
+		if says, _ := w.c.text(m, "role"); says == "assistant" {
 			role = says
 		}
 		next[i] = map[string]any{"role": role, "content": w.block(block)}
@@ -221,12 +221,12 @@ func encoded(members map[string]any) json.RawMessage {
 }
 
 // list is the member with the name, a list of objects; nil where there is none.
-func list(members map[string]json.RawMessage, name string) ([]json.RawMessage, error) {
-	raw := members[name]
+func (w *wrapper) list(name string) ([]json.RawMessage, error) {
+	raw := w.c.members[name]
 	if raw == nil || isNull(raw) {
 		return nil, nil
 	}
-	all := slices.Collect(call.Elements(raw))
+	all := w.c.elements(name)
 	if raw[0] != '[' || slices.ContainsFunc(all, func(b json.RawMessage) bool { return !call.IsObject(b) && !isNull(b) }) {
 		return nil, fmt.Errorf("%s is not a list of objects", name)
 	}
@@ -259,21 +259,21 @@ func (w *wrapper) block(b json.RawMessage) any {
 
 // piece is a text that is still to be fenced, or a block that may stand as it is. Only known members of known types pass; what is unknown is text.
 func (w *wrapper) piece(b json.RawMessage) any {
-	switch kind, _ := call.GetText(b, "type"); kind {
+	switch kind, _ := w.c.text(b, "type"); kind {
 	case "text":
 		if s, ok := w.c.text(b, "text"); ok {
 			return s
 		}
 	case "image", "audio":
 		data, ok := w.c.text(b, "data")
-		mime, ok2 := call.GetText(b, "mimeType")
+		mime, ok2 := w.c.text(b, "mimeType")
 		if ok && ok2 {
 			if threat.MediaType(mime) && isBase64(data) {
 				return map[string]any{"type": kind, "data": data, "mimeType": mime}
 			}
 		}
 	case "resource":
-		if inner, _ := call.Get(b, "resource"); call.IsObject(inner) {
+		if inner := w.c.get(b, "resource"); call.IsObject(inner) {
 			if r := w.resource(inner); r != nil {
 				return map[string]any{"type": "resource", "resource": r}
 			}
@@ -284,12 +284,12 @@ func (w *wrapper) piece(b json.RawMessage) any {
 
 // resource fences a resource's content. It is nil where the resource has no URI that may stand beside it.
 func (w *wrapper) resource(r json.RawMessage) map[string]any {
-	uri, _ := call.GetText(r, "uri")
+	uri, _ := w.c.text(r, "uri")
 	if !threat.PlainURI(uri) && uri != w.e.Asked {
 		return nil
 	}
 	next := map[string]any{"uri": uri}
-	if mime, ok := call.GetText(r, "mimeType"); ok && threat.MediaType(mime) {
+	if mime, ok := w.c.text(r, "mimeType"); ok && threat.MediaType(mime) {
 		next["mimeType"] = mime
 	}
 	if blob, ok := w.c.text(r, "blob"); ok {
