@@ -546,7 +546,7 @@ func tokens(s string) iter.Seq2[string, form] {
 			}
 			if between {
 				if marked {
-					token := strings.Trim(s[begin:i], aroundTokens)
+					token := bareToken(s[begin:i])
 					if f, ok := tokenForm(token); ok && len(token) <= maxValue && !yield(token, f) {
 						return
 					}
@@ -588,6 +588,16 @@ func betweenTokens(r rune) bool {
 
 // aroundTokens are the marks that may stand around a token and are not part of it.
 const aroundTokens = ".:!?'’*_`"
+
+// bareToken is a token without the marks that stand around it.
+func bareToken(s string) string {
+	if s != "" && isAlnum(s[0]) && isAlnum(s[len(s)-1]) { // as most are
+		return s
+	}
+	return strings.Trim(s, aroundTokens)
+}
+
+func isAlnum(c byte) bool { return c-'0' <= 9 || c|0x20-'a' <= 'z'-'a' }
 
 var separators = strings.NewReplacer("_", "", "-", "")
 

@@ -5,6 +5,7 @@ import (
 	"math/big"
 	"net/netip"
 	"net/url"
+	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -36,7 +37,14 @@ const (
 )
 
 // only reports whether s has no characters but those of set.
-func only(s, set string) bool { return strings.Trim(s, set) == "" }
+func only(s, set string) bool {
+	for i := range len(s) {
+		if strings.IndexByte(set, s[i]) < 0 { // for a short text faster than strings.Trim, which makes a table of the set
+			return false
+		}
+	}
+	return true
+}
 
 type form struct {
 	kind  kind
@@ -307,6 +315,9 @@ func numberOf(s string) (string, bool) {
 	if unsigned != "0" && only(unsigned, digits) {
 		return s, true
 	}
+	if !exp && len(unsigned) <= maxShortDecimal && strings.Count(unsigned, ".") <= 1 {
+		return shortDecimal(s, unsigned), true
+	}
 	r, ok := new(big.Rat).SetString(s)
 	if !ok {
 		return "", false
@@ -314,16 +325,52 @@ func numberOf(s string) (string, bool) {
 	return r.RatString(), true
 }
 
-// The characters that no link has, besides likeASCII.
-const (
-	noLinkSpace = " \t\n\r"
-	noLinkMarks = "\\\"<>`{}|^"
-)
+// maxShortDecimal is how many digits and points a number may have that shortDecimal reads: they have room in 64 bits, and so has their power of ten.
+const maxShortDecimal = 18
+
+// shortDecimal is big.Rat.RatString of a number without an exponent, of digits and at most one point: most numbers are that short.
+func shortDecimal(s, unsigned string) string {
+	n, d := uint64(0), uint64(1)
+	behind := false
+	for i := range len(unsigned) {
+		if c := unsigned[i]; c == '.' {
+			behind = true
+		} else {
+			n = n*10 + uint64(c-'0')
+			if behind {
+				d *= 10
+			}
+		}
+	}
+	for _, p := range []uint64{2, 5} {
+		for d%p == 0 && n%p == 0 {
+			n, d = n/p, d/p
+		}
+	}
+	b := make([]byte, 0, 40)
+	if len(unsigned) < len(s) && n != 0 {
+		b = append(b, '-')
+	}
+	b = strconv.AppendUint(b, n, 10)
+	if d > 1 {
+		b = strconv.AppendUint(append(b, '/'), d, 10)
+	}
+	return string(b)
+}
+
+// noLinkMarks are the characters that no link has, besides white space and likeASCII.
+const noLinkMarks = "\\\"<>`{}|^"
 
 // linkOf reads a web address: with a scheme, or a host name with or without a path. An address with a user, an odd port, a backslash or a space is
 // no link.
 func linkOf(s string) (string, bool) {
-	if strings.ContainsAny(s, noLinkSpace+noLinkMarks) || strings.Contains(s, "\u0130") || strings.Contains(s, "\u212a") {
+	for i := range len(s) {
+		switch byteKind[s[i]] {
+		case spaceByte, breakByte, linklessByte:
+			return "", false
+		}
+	}
+	if strings.Contains(s, "\u0130") || strings.Contains(s, "\u212a") {
 		return "", false
 	}
 	scheme, rest, ok := strings.Cut(s, "://")
@@ -334,7 +381,7 @@ func linkOf(s string) (string, bool) {
 	} else if !only(scheme, lower+digits+"+-.") {
 		return "", false
 	}
-	at := strings.IndexAny(rest, "/?#")
+	at := strings.IndexFunc(rest, func(r rune) bool { return r == '/' || r == '?' || r == '#' })
 	host, path := rest, ""
 	if at >= 0 {
 		host, path = rest[:at], rest[at:]

@@ -1,6 +1,7 @@
 package provenance
 
 import (
+	"math/big"
 	"strings"
 	"testing"
 	"unicode"
@@ -116,4 +117,35 @@ func TestHostNames(t *testing.T) {
 			t.Errorf("hostname(%q) is %v", s, got)
 		}
 	}
+}
+
+// FuzzShortDecimal holds short numbers against what math/big makes of them.
+func FuzzShortDecimal(f *testing.F) {
+	for _, s := range []string{"0", "-0", "0.0", "-0.00", "1.", "1.5", "-1.50", "12.125", "0.000000000000001", "999999999999999999", "1.2.3", "100.00", "2.2e1"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		got, ok := numberOf(s)
+		if !ok || strings.ContainsAny(s, "eE") {
+			return
+		}
+		if want, ok := new(big.Rat).SetString(s); !ok || want.RatString() != got {
+			t.Fatalf("%q is %s, not %v", s, got, want)
+		}
+	})
+}
+
+// FuzzBareToken holds the fast look at a token's ends against strings.Trim, and a set of bytes against the same.
+func FuzzBareToken(f *testing.F) {
+	for _, s := range []string{"", "a", "'a'", "’x’", "x.", "9", "*_1_*", "\xff"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		if got, want := bareToken(s), strings.Trim(s, aroundTokens); got != want {
+			t.Fatalf("%q is %q, not %q", s, got, want)
+		}
+		if got, want := only(s, digits+"."), strings.Trim(s, digits+".") == ""; got != want {
+			t.Fatalf("%q has only digits: %v", s, got)
+		}
+	})
 }

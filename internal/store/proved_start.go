@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -241,7 +242,7 @@ func (db *DB) blocks(ctx context.Context, key *stateKey, proved int64, first *to
 		compare = append(compare, n)
 	}
 	for _, n := range compare {
-		err := db.checkBlock(ctx, s, n)
+		err := db.checkBlock(ctx, s, n, math.MaxInt64)
 		var d *damage
 		if errors.As(err, &d) {
 			return sum, isDamaged(d)

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"time"
@@ -101,7 +102,7 @@ func (w *writer) continues(path string) error {
 		return err
 	}
 	r := &Reader{files: &files{newest: openPool(path, readParams), path: path}}
-	err = r.checkBlock(context.Background(), w.tree.Snapshot(), (w.size-1)/blockSize)
+	err = r.checkBlock(context.Background(), w.tree.Snapshot(), (w.size-1)/blockSize, math.MaxInt64)
 	return errors.Join(err, r.Close())
 }
 
