@@ -225,7 +225,7 @@ func (c *Comm) deliver(ctx context.Context, session string, p *fetch.Page) catal
 		ctx, cancel := context.WithTimeout(ctx, copyTime)
 		defer cancel()
 		if w, err := c.files.Workspace(session); err == nil {
-			_, _ = w.Write(ctx, search.Fetched+call.HashBytes([]byte(p.URL))[:16]+".md", []byte(head.String()+"\n"+p.Text), files.WriteOptions{})
+			_, _ = w.Write(ctx, search.Fetched+call.HashBytes([]byte(p.URL))[:16]+".md", []byte(head.String()+"\n"+p.Text), files.WriteOptions{Again: true})
 		}
 	}
 	return b

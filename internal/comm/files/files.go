@@ -79,6 +79,8 @@ type WriteOptions struct {
 	// Expected is the SHA-256, in hexadecimal, of what the file holds now, or "absent"; "" does not check. It orders the writes
 	// that come through this package; a program that runs in the workspace is not asked.
 	Expected string
+	// Again says that the content can be had again, so that nothing waits until the disk has it. After a crash of the machine the file may be empty.
+	Again bool
 }
 
 // Absent is the WriteOptions.Expected of a file that must not be there.
@@ -549,7 +551,7 @@ func (w *Workspace) Write(ctx context.Context, name string, content []byte, o Wr
 			return nil, refusal(err)
 		}
 	}
-	if err := replace(ctx, root, p.rel, content, old.perm); err != nil {
+	if err := replace(ctx, root, p.rel, content, old.perm, !o.Again); err != nil {
 		return nil, err
 	}
 	return described(p.shown, content), nil
@@ -650,10 +652,10 @@ func add(a, b int64) int64 {
 	return a + b
 }
 
-// replace writes a temporary file at the top of the workspace and renames it into place. The bytes are on the disk before the
-// name is, so that after a crash the file is the old or the new one. If the target's folder is moved or swapped for a link
+// replace writes a temporary file at the top of the workspace and renames it into place. Where it is to be durable, the bytes are on the disk before
+// the name is, so that after a crash the file is the old or the new one. If the target's folder is moved or swapped for a link
 // meanwhile, the rename lands in the folder it opened, still inside, or fails.
-func replace(ctx context.Context, root *os.Root, rel string, content []byte, perm fs.FileMode) (err error) {
+func replace(ctx context.Context, root *os.Root, rel string, content []byte, perm fs.FileMode, durable bool) (err error) {
 	temp := tempPrefix + random() + tempSuffix
 	f, err := root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
@@ -671,8 +673,10 @@ func replace(ctx context.Context, root *os.Root, rel string, content []byte, per
 	if err := f.Chmod(perm); err != nil {
 		return refusal(err)
 	}
-	if err := f.Sync(); err != nil {
-		return refusal(err)
+	if durable {
+		if err := f.Sync(); err != nil {
+			return refusal(err)
+		}
 	}
 	if err := ctx.Err(); err != nil {
 		return timeUp(err)
