@@ -3,6 +3,8 @@
 // All of them run in one go on one machine, each in a process of its own, and what counts is the ratio to direct.
 //
 //	go run ./lab/bench -sallyport bin/sallyport
+//
+// With -floods it measures one agent's calls while another agent floods; with -soak, level memory, descriptors and latency over a long time.
 package main
 
 import (
@@ -41,11 +43,23 @@ func main() {
 	rounds := flag.Int("rounds", 3, "how often each measurement is repeated; the median counts")
 	only := flag.String("only", "", "comma-separated subjects to measure, besides direct")
 	rows := flag.String("rows", "", "a text that the labels of the rows to measure have")
+	token := flag.String("token", "", "what a flood is authorised with (used by the program itself)")
+	beside := flag.Bool("floods", false, "measure one agent's small calls while another agent floods")
+	long := flag.Duration("soak", 0, "make mixed calls for so long")
 	flag.Parse()
 	var err error
 	switch *role {
 	case "":
-		err = run(*binary, *span, *rounds, *only, *rows)
+		switch {
+		case *beside:
+			err = runFloods(*binary, *span)
+		case *long > 0:
+			err = soak(*binary, *long)
+		default:
+			err = run(*binary, *span, *rounds, *only, *rows)
+		}
+	case "flood":
+		err = flood(*target, *token, *rows)
 	case "echo":
 		err = serve(echo())
 	case "proxy":
@@ -372,13 +386,16 @@ func (p *process) cpu() time.Duration {
 }
 
 // peak is the largest resident size so far, in MiB.
-func (p *process) peak() float64 {
+func (p *process) peak() float64 { return p.memory("VmHWM") }
+
+// memory is a size that the kernel tells of the process, in MiB.
+func (p *process) memory(what string) float64 {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
 	if err != nil {
 		return 0
 	}
 	for line := range strings.Lines(string(b)) {
-		if rest, ok := strings.CutPrefix(line, "VmHWM:"); ok {
+		if rest, ok := strings.CutPrefix(line, what+":"); ok {
 			kb, _ := strconv.Atoi(strings.Fields(rest)[0])
 			return float64(kb) / 1024
 		}
@@ -545,11 +562,15 @@ type setting struct {
 	label, client string
 	callers       int
 	args          echoArgs
-	trusted       bool // by the operator's word, so that results need no fence
+	trusted       bool   // by the operator's word, so that results need no fence
+	name          string // of another tool than those two
 }
 
 func (s setting) tool() string {
-	if s.trusted {
+	switch {
+	case s.name != "":
+		return s.name
+	case s.trusted:
 		return "trusted"
 	}
 	return "echo"
@@ -559,18 +580,18 @@ func (s setting) tool() string {
 func settings() []setting {
 	small := echoArgs{Text: strings.Repeat("hello world ", 11)[:128]}
 	all := []setting{
-		{"1 caller, Go SDK, 128 bytes", "sdk", 1, small, false}, {"64 callers, Go SDK, 128 bytes", "sdk", 64, small, false},
-		{"1 caller, raw HTTP, 128 bytes", "raw", 1, small, false}, {"64 callers, raw HTTP, 128 bytes", "raw", 64, small, false},
-		{"64 callers, raw HTTP, 128 bytes, trusted", "raw", 64, small, true},
-		{"500 callers, raw HTTP, 128 bytes", "raw", 500, small, false}, {"1000 callers, raw HTTP, 128 bytes", "raw", 1000, small, false},
-		{"64 callers again, raw HTTP, 128 bytes", "raw", 64, small, false},
+		{label: "1 caller, Go SDK, 128 bytes", client: "sdk", callers: 1, args: small}, {label: "64 callers, Go SDK, 128 bytes", client: "sdk", callers: 64, args: small},
+		{label: "1 caller, raw HTTP, 128 bytes", client: "raw", callers: 1, args: small}, {label: "64 callers, raw HTTP, 128 bytes", client: "raw", callers: 64, args: small},
+		{label: "64 callers, raw HTTP, 128 bytes, trusted", client: "raw", callers: 64, args: small, trusted: true},
+		{label: "500 callers, raw HTTP, 128 bytes", client: "raw", callers: 500, args: small}, {label: "1000 callers, raw HTTP, 128 bytes", client: "raw", callers: 1000, args: small},
+		{label: "64 callers again, raw HTTP, 128 bytes", client: "raw", callers: 64, args: small},
 	}
 	for _, kind := range sample.Kinds {
-		all = append(all, setting{"8 callers, 64 KiB of " + kind, "raw", 8, echoArgs{Kind: kind, Size: 64 << 10}, false})
+		all = append(all, setting{label: "8 callers, 64 KiB of " + kind, client: "raw", callers: 8, args: echoArgs{Kind: kind, Size: 64 << 10}})
 	}
-	return append(all, setting{"8 callers, 64 KiB of structured, trusted", "raw", 8, echoArgs{Kind: sample.Structured, Size: 64 << 10}, true},
-		setting{"8 callers, 1 MiB of words", "raw", 8, echoArgs{Kind: "words", Size: 1 << 20}, false},
-		setting{"8 callers, 1 MiB of records", "raw", 8, echoArgs{Kind: "records", Size: 1 << 20}, false})
+	return append(all, setting{label: "8 callers, 64 KiB of structured, trusted", client: "raw", callers: 8, args: echoArgs{Kind: sample.Structured, Size: 64 << 10}, trusted: true},
+		setting{label: "8 callers, 1 MiB of words", client: "raw", callers: 8, args: echoArgs{Kind: "words", Size: 1 << 20}},
+		setting{label: "8 callers, 1 MiB of records", client: "raw", callers: 8, args: echoArgs{Kind: "records", Size: 1 << 20}})
 }
 
 func run(binary string, span time.Duration, rounds int, only, rows string) error {
