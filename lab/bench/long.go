@@ -10,8 +10,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"sallyport.example/lab/sample"
@@ -26,7 +28,7 @@ const floodCallers = 256
 func flood(target, token, kind string) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() { io.Copy(io.Discard, os.Stdin); cancel() }()
-	st := setting{client: "raw", args: echoArgs{Text: strings.Repeat("lorem ipsum ", 4<<20/12-200)}}
+	st := setting{client: "raw", name: "loud_echo", args: echoArgs{Text: strings.Repeat("lorem ipsum ", 4<<20/12-200)}}
 	switch kind {
 	case "answers of 1 MiB", "answers that nobody reads":
 		st.args = echoArgs{Kind: "words", Size: 1 << 20}
@@ -38,6 +40,7 @@ func flood(target, token, kind string) error {
 		t.ReadBufferSize = 512
 	}
 	var all sync.WaitGroup
+	var done, refused atomic.Int64
 	for range floodCallers {
 		all.Go(func() {
 			for ctx.Err() == nil {
@@ -45,18 +48,23 @@ func flood(target, token, kind string) error {
 					hang(ctx, target, token)
 					continue
 				}
-				c, done, err := rawCaller(ctx, &process{url: target}, &http.Client{Transport: auth{token, t}}, st)
+				c, end, err := rawCaller(ctx, &process{url: target}, &http.Client{Transport: auth{token, t}}, st)
 				for err == nil && ctx.Err() == nil {
-					_ = c(ctx) // refusals are what is wanted
+					if c(ctx) == nil {
+						done.Add(1)
+					} else if ctx.Err() == nil {
+						refused.Add(1)
+					}
 				}
-				if done != nil {
-					done()
+				if end != nil {
+					end()
 				}
 			}
 		})
 	}
 	fmt.Println("flooding")
 	all.Wait()
+	fmt.Printf("%d answered, %d refused\n", done.Load(), refused.Load())
 	return nil
 }
 
@@ -71,18 +79,18 @@ func hang(ctx context.Context, target, token string) {
 		return
 	}
 	defer c.Close()
-	body := `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"echo","arguments":{"kind":"words","size":1048576},` +
+	body := `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"loud_echo","arguments":{"kind":"words","size":1048576},` +
 		`"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{},"io.modelcontextprotocol/clientInfo":{"name":"load","version":"1"}}}}`
 	fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nAccept: application/json, text/event-stream\r\n"+
-		"Mcp-Protocol-Version: 2026-07-28\r\nMcp-Method: tools/call\r\nMcp-Name: echo\r\nContent-Length: %d\r\n\r\n%s", u.Path, u.Host, token, len(body), body)
+		"Mcp-Protocol-Version: 2026-07-28\r\nMcp-Method: tools/call\r\nMcp-Name: loud_echo\r\nContent-Length: %d\r\n\r\n%s", u.Path, u.Host, token, len(body), body)
 	select {
 	case <-ctx.Done():
 	case <-time.After(5 * time.Second):
 	}
 }
 
-// alone starts the echo server and Sallyport.
-func alone(binary string) (p *process, stop func(), err error) {
+// alone starts the echo server and Sallyport. A server for floods is of the lowest priority.
+func alone(binary string, floods bool) (p *process, stop func(), err error) {
 	dir, err := os.MkdirTemp("", "bench-*")
 	if err != nil {
 		return nil, nil, err
@@ -91,16 +99,32 @@ func alone(binary string) (p *process, stop func(), err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	if p, err = sallyport(binary, direct.url, dir); err != nil {
-		direct.stop()
-		return nil, nil, err
+	loud := &process{}
+	if floods {
+		if loud, err = self("loud", "echo", ""); err == nil {
+			err = exec.Command("renice", "-n", "19", strconv.Itoa(loud.cmd.Process.Pid)).Run()
+		}
 	}
-	return p, func() { p.stop(); direct.stop(); os.RemoveAll(dir) }, nil
+	if err == nil {
+		p, err = sallyport(binary, direct.url, loud.url, dir)
+	}
+	stop = func() {
+		for _, p := range []*process{p, direct, loud} {
+			if p != nil && p.cmd != nil {
+				p.stop()
+			}
+		}
+		os.RemoveAll(dir)
+	}
+	if err != nil {
+		stop()
+	}
+	return p, stop, err
 }
 
 // runFloods measures the small calls of one agent, first alone and then beside each flood of another agent.
 func runFloods(binary string, span time.Duration) error {
-	p, stop, err := alone(binary)
+	p, stop, err := alone(binary, true)
 	if err != nil {
 		return err
 	}
@@ -144,11 +168,13 @@ func runFloods(binary string, span time.Duration) error {
 			return fmt.Errorf("the flood of %s did not start", kind)
 		}
 		s, err := measure(p, small, span)
+		f.stdin.Close()
+		out.Scan()
 		f.stop()
 		if err != nil {
 			return fmt.Errorf("beside %s: %w", kind, err)
 		}
-		fmt.Printf("beside %d callers with %s: p50 %.1f ms (%.1f times), p99 %.1f ms\n", floodCallers, kind, s.p50us/1e3, s.p50us/quiet.p50us, s.p99us/1e3)
+		fmt.Printf("beside %d callers with %s: p50 %.1f ms (%.1f times), p99 %.1f ms; the flood: %s\n", floodCallers, kind, s.p50us/1e3, s.p50us/quiet.p50us, s.p99us/1e3, out.Text())
 	}
 	fmt.Printf("peak memory %.0f MiB\n", p.peak())
 	return nil
@@ -156,7 +182,7 @@ func runFloods(binary string, span time.Duration) error {
 
 // soak makes mixed calls for a long time, and says ten times how it goes. Sessions are opened anew each time, as work ends and begins.
 func soak(binary string, length time.Duration) error {
-	p, stop, err := alone(binary)
+	p, stop, err := alone(binary, false)
 	if err != nil {
 		return err
 	}

@@ -94,7 +94,7 @@ version: 1.0.0
 purpose: Calls the echo tool.
 capabilities: [echo]
 dataSources: {tables: [], apis: [bench], models: []}
-permissions: {read: [bench.echo, bench.trusted], write: []}
+permissions: {read: [bench.echo, bench.trusted, loud.echo], write: []}
 outputSchemaVersion: 1.0.0
 outputSchema:
   type: object
@@ -284,17 +284,22 @@ func self(name, role, target string) (*process, error) {
 	return p, nil
 }
 
-func sallyport(binary, target, dir string) (*process, error) {
+// sallyport starts a gateway. loud is the address of the server that a flood uses, "" where there is none.
+func sallyport(binary, target, loud, dir string) (*process, error) {
+	more, labels := "", ""
+	if loud != "" {
+		more, labels = fmt.Sprintf("  loud: {url: %q}\n", loud), "  loud.*: {sensitivity: internal_source, effect: read, external_io: false}\n"
+	}
 	config := fmt.Sprintf(`listen: 127.0.0.1:0
 admin_listen: 127.0.0.1:0
 agents: agents
 upstreams:
   bench: {url: %q}
-operations:
+%soperations:
   bench.echo: {expose_as: echo, sensitivity: internal_source, effect: read, external_io: false}
   bench.trusted: {expose_as: trusted, sensitivity: internal_source, effect: read, output: trusted, external_io: false}
-limits: {calls_per_minute: 100000000, execution_budget: 100h}
-`, target)
+%slimits: {calls_per_minute: 100000000, execution_budget: 100h}
+`, target, more, labels)
 	path := filepath.Join(dir, "sallyport.yaml")
 	if err := os.WriteFile(path, []byte(config), 0o600); err != nil {
 		return nil, err
@@ -612,7 +617,7 @@ func run(binary string, span time.Duration, rounds int, only, rows string) error
 		}
 		var p *process
 		if name == "sallyport" {
-			p, err = sallyport(binary, direct.url, dir)
+			p, err = sallyport(binary, direct.url, "", dir)
 		} else {
 			p, err = self(name, name, direct.url)
 		}
