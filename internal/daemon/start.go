@@ -27,7 +27,7 @@ import (
 )
 
 const (
-	// maxChanged bounds the fields that one entry about a change names, and maxValue the bytes of each value.
+	// maxChanged bounds the fields that one entry about a change names, and maxValue the bytes of each value. Entries that follow name the others.
 	maxChanged, maxValue = 100, 200
 	// maxAgentsNamed bounds the declarations whose digests stand in the entry of a start. All of them are in its payload.
 	maxAgentsNamed = 200
@@ -275,10 +275,10 @@ func (s *startState) agentChanges(last *startState) (all []changedAgent) {
 // changes are the entries about what differs. The actions and agents stand in a fixed order.
 func (l loading) changes(last, now *startState) (entries []audit.Entry) {
 	if config := now.configChanges(last); len(config) > 0 {
-		entries = append(entries, l.changeEntry(configAction, "", "changed", config))
+		entries = append(entries, l.changeEntries(configAction, "", "changed", config)...)
 	}
 	for _, a := range now.agentChanges(last) {
-		entries = append(entries, l.changeEntry(agentAction, a.id, a.what, a.fields))
+		entries = append(entries, l.changeEntries(agentAction, a.id, a.what, a.fields)...)
 	}
 	return entries
 }
@@ -292,26 +292,33 @@ func asText(values map[string]json.RawMessage) map[string]string {
 	return all
 }
 
-func (l loading) changeEntry(action, agentID, what string, fields []changed) audit.Entry {
-	more := max(0, len(fields)-maxChanged)
-	fields = fields[:len(fields)-more]
-	names := make([]string, 0, len(fields))
-	for _, f := range fields {
-		names = append(names, f.Field)
+// changeEntries name every field that differs. Many of them take several entries, so that a change can't hide behind others.
+func (l loading) changeEntries(action, agentID, what string, fields []changed) (entries []audit.Entry) {
+	for len(fields) > 0 {
+		n := min(len(fields), maxChanged)
+		e := l.changeEntry(action, agentID, what, fields[:n], len(fields)-n)
+		for ; len(e.Detail) > maxChangeDetail && n > 1; e = l.changeEntry(action, agentID, what, fields[:n], len(fields)-n) {
+			n = n * 3 / 4 // written as JSON, quotes and angle brackets are longer
+		}
+		entries, fields = append(entries, e), fields[n:]
+	}
+	return entries
+}
+
+// changeEntry names some fields that differ. more stand in the entries that follow.
+func (l loading) changeEntry(action, agentID, what string, fields []changed, more int) audit.Entry {
+	fields, names := slices.Clone(fields), make([]string, 0, len(fields))
+	for i := range fields {
+		fields[i].Field = audit.Clip(fields[i].Field) // so that one always has room
+		names = append(names, fields[i].Field)
 	}
 	e := audit.Entry{Kind: audit.Change, Action: action, Agent: agentID, Actor: l.by, Decision: "ok", Reason: audit.Clip(what + " since " + l.since + ": " + strings.Join(names, ", "))}
-	for {
-		e.Detail, _ = json.Marshal(struct { // of strings and values that are JSON: can't fail
-			Change string    `json:"change"`
-			Fields []changed `json:"fields"`
-			More   int       `json:"more,omitempty"`
-		}{what, fields, more})
-		if len(e.Detail) <= maxChangeDetail || len(fields) == 0 {
-			return e
-		}
-		keep := len(fields) * 3 / 4 // written as JSON, quotes and angle brackets are longer
-		fields, more = fields[:keep], more+len(fields)-keep
-	}
+	e.Detail, _ = json.Marshal(struct { // of strings and values that are JSON: can't fail
+		Change string    `json:"change"`
+		Fields []changed `json:"fields"`
+		More   int       `json:"more,omitempty"`
+	}{what, fields, more})
+	return e
 }
 
 // maxChangeDetail bounds the detail of an entry about what changed: an entry that is too long would be refused, and with it every start.
