@@ -322,7 +322,8 @@ func (d *Daemon) buildGateway(ctx context.Context, agents agent.Set, policies *p
 			}
 			return s.Validate, nil
 		},
-		Log: d.o.Log,
+		SeenMemory: d.config().MemoryLimit() / 4, // requests may hold half of it
+		Log:        d.o.Log,
 	})
 	return err
 }

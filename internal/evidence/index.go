@@ -25,6 +25,8 @@ func Hash(s Store, value string) string { return s.KeyedHash("secret in evidence
 type Index struct {
 	request atomic.Pointer[readRequest]
 
+	size atomic.Int64 // about how many bytes the index takes
+
 	mu    sync.Mutex // guards the rest
 	index provenance.Evidence
 	last  int64             // number of the newest evidence in the index
@@ -47,6 +49,26 @@ func (x *Index) Request(words string) *provenance.Request {
 	return r.read
 }
 
+// times is how much more memory the index of a piece takes than the piece, at most: measured on mails, pages, logs and records.
+const times = 8
+
+// Size is about how many bytes the index takes.
+func (x *Index) Size() int64 { return x.size.Load() }
+
+// Forget empties the index, unless it is in use right now: it is made anew from what the store keeps when it is needed.
+func (x *Index) Forget() {
+	if x.mu.TryLock() {
+		defer x.mu.Unlock()
+		x.clear()
+	}
+}
+
+// clear empties the index. It holds mu.
+func (x *Index) clear() {
+	x.index, x.last, x.under = provenance.Evidence{}, 0, nil
+	x.size.Store(0)
+}
+
 // Use takes in what was kept since, and hands the index to f, which must not keep it. rules is the digest of the profile that an operation
 // has today; "" of one that nobody knows any more.
 func (x *Index) Use(ctx context.Context, store Store, sessionID string, rules func(operation string) string, f func(*provenance.Evidence)) error {
@@ -64,7 +86,7 @@ func (x *Index) Use(ctx context.Context, store Store, sessionID string, rules fu
 func (x *Index) catchUp(ctx context.Context, store Store, sessionID string, rules func(operation string) string) error {
 	for op, digest := range x.under {
 		if rules(op) != digest { // the operator's word has changed since: read it all again
-			x.index, x.last, x.under = provenance.Evidence{}, 0, nil
+			x.clear()
 			break
 		}
 	}
@@ -79,6 +101,7 @@ func (x *Index) catchUp(ctx context.Context, store Store, sessionID string, rule
 			return fault.Wrap(err, fault.StoreUnavailable, "What the session has seen can't be read.")
 		}
 		x.last = ev.Seq
+		x.size.Add(times * int64(len(ev.Body)))
 		if seen.GivenAway == nil {
 			if x.under == nil {
 				x.under = map[string]string{}

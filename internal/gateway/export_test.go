@@ -7,3 +7,16 @@ func (g *Gateway) DropIdle(before time.Time) int {
 	g.sessions.dropIdle(before)
 	return len(g.sessions.all())
 }
+
+// Shed bounds what the index of what sessions have seen takes, and tells how much that is before and after.
+func (g *Gateway) Shed(most int64) (before, after int64) {
+	size := func() (n int64) {
+		for _, l := range g.sessions.all() {
+			n += l.seen.Size()
+		}
+		return n
+	}
+	before = size()
+	g.sessions.shed(most)
+	return before, size()
+}

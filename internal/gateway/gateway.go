@@ -8,11 +8,13 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"math/rand/v2"
 	"runtime"
 	"strings"
@@ -75,6 +77,8 @@ type Options struct {
 	// Commands are the built-in external operations.
 	Commands []catalogue.Command
 	Clock    Clock // default time.Now
+	// SeenMemory is how many bytes the index of what sessions have seen may take in memory, in all. Default: no bound.
+	SeenMemory int64
 	// Draw draws a number from 0 to n-1, for drills. Default math/rand.
 	Draw func(n int) int
 	Log  *slog.Logger // default: discard
@@ -153,6 +157,7 @@ func New(ctx context.Context, o Options) (*Gateway, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading which sessions are open: %w", err)
 	}
+	o.SeenMemory = cmp.Or(o.SeenMemory, math.MaxInt64)
 	g := &Gateway{o: o, store: o.Store, clock: newRecordClock(o.Clock, latest), log: o.Log, phase: gate, sessions: newLiveSessions(given), refusals: refusals.New(o.Store, o.Log), stops: make(chan struct{}, 1), heavy: turns.New(runtime.GOMAXPROCS(0) - 1)}
 	g.background.running, g.background.stop = context.WithCancel(context.Background())
 	g.settings.Store(first)
@@ -193,7 +198,7 @@ func New(ctx context.Context, o Options) (*Gateway, error) {
 	}
 	g.voidStopped() // by a stop that the process before did not live to follow up
 	g.background.Go(g.followStops)
-	g.background.Go(g.dropIdle)
+	g.background.Go(g.tidy)
 	return g, nil
 }
 

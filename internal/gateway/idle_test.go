@@ -28,6 +28,29 @@ func TestIdleSessionsLeaveMemory(t *testing.T) {
 	}
 }
 
+// What sessions have seen is bounded in memory: the index of the one that was used longest ago is emptied, and made anew when it is needed.
+func TestSeenIsBoundedInMemory(t *testing.T) {
+	w := newTracedWorld(t)
+	p := w.tainted()
+	confirmed := func() {
+		t.Helper()
+		w.mustPermit(w.do(p, "slack_send", to("sales@acme.example"), ""))
+		w.mustAsk(w.do(p, "slack_send", to("mallory@evil.example"), ""))
+	}
+	confirmed()
+	before, after := w.g.Shed(1 << 40)
+	if before == 0 || after != before {
+		t.Errorf("%d bytes, and %d where there is room for all", before, after)
+	}
+	if _, after := w.g.Shed(before - 1); after != 0 {
+		t.Errorf("%d bytes are left", after)
+	}
+	confirmed()
+	if again, _ := w.g.Shed(1 << 40); again < before {
+		t.Errorf("%d bytes, %d before", again, before)
+	}
+}
+
 // While a call runs its session stays, whatever the time, and a session that is dropped between the look-up and the call is taken up again.
 func TestSessionWithACallStays(t *testing.T) {
 	w := newWorld(t)

@@ -128,14 +128,42 @@ func (a *liveSessions) dropIdle(before time.Time) {
 	}
 }
 
-// dropIdle drops idle sessions now and then, until the gateway closes.
-func (g *Gateway) dropIdle() {
-	tick := time.NewTicker(time.Minute)
+// shed empties the index of what sessions have seen, those first that had no call for longest, until all take no more than most bytes.
+func (a *liveSessions) shed(most int64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	total, all := int64(0), make([]*live, 0, len(a.byID))
+	for _, l := range a.byID {
+		if n := l.seen.Size(); n > 0 {
+			total, all = total+n, append(all, l)
+		}
+	}
+	if total <= most {
+		return
+	}
+	slices.SortFunc(all, func(l, m *live) int { return l.used.Compare(m.used) })
+	for _, l := range all {
+		if total <= most {
+			return
+		}
+		before := l.seen.Size()
+		l.seen.Forget()
+		total -= before - l.seen.Size()
+	}
+}
+
+// tidyEvery is how often the memory of sessions is looked at.
+const tidyEvery = 5 * time.Second
+
+// tidy drops idle sessions, and bounds what all of them take, until the gateway closes.
+func (g *Gateway) tidy() {
+	tick := time.NewTicker(tidyEvery)
 	defer tick.Stop()
 	for {
 		select {
 		case now := <-tick.C:
 			g.sessions.dropIdle(now.Add(-idleAfter))
+			g.sessions.shed(g.o.SeenMemory)
 		case <-g.background.running.Done():
 			return
 		}
