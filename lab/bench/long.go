@@ -90,7 +90,7 @@ func hang(ctx context.Context, target, token string) {
 }
 
 // alone starts the echo server and Sallyport. A server for floods is of the lowest priority.
-func alone(binary string, floods bool) (p *process, stop func(), err error) {
+func alone(binary string, floods bool, limits string) (p *process, stop func(), err error) {
 	dir, err := os.MkdirTemp("", "bench-*")
 	if err != nil {
 		return nil, nil, err
@@ -106,7 +106,7 @@ func alone(binary string, floods bool) (p *process, stop func(), err error) {
 		}
 	}
 	if err == nil {
-		p, err = sallyport(binary, direct.url, loud.url, dir)
+		p, err = sallyport(binary, direct.url, loud.url, limits, dir)
 	}
 	stop = func() {
 		for _, p := range []*process{p, direct, loud} {
@@ -124,7 +124,7 @@ func alone(binary string, floods bool) (p *process, stop func(), err error) {
 
 // runFloods measures the small calls of one agent, first alone and then beside each flood of another agent.
 func runFloods(binary string, span time.Duration) error {
-	p, stop, err := alone(binary, true)
+	p, stop, err := alone(binary, true, "")
 	if err != nil {
 		return err
 	}
@@ -180,9 +180,12 @@ func runFloods(binary string, span time.Duration) error {
 	return nil
 }
 
+// soakMemory is limits.memory of the gateway under a long load, in MiB: with the default of a large machine it takes long until memory is level.
+const soakMemory = 512
+
 // soak makes mixed calls for a long time, and says ten times how it goes. Sessions are opened anew each time, as work ends and begins.
 func soak(binary string, length time.Duration) error {
-	p, stop, err := alone(binary, false)
+	p, stop, err := alone(binary, false, fmt.Sprintf(", memory: %dMiB", soakMemory))
 	if err != nil {
 		return err
 	}

@@ -284,8 +284,8 @@ func self(name, role, target string) (*process, error) {
 	return p, nil
 }
 
-// sallyport starts a gateway. loud is the address of the server that a flood uses, "" where there is none.
-func sallyport(binary, target, loud, dir string) (*process, error) {
+// sallyport starts a gateway. loud is the address of the server that a flood uses, "" where there is none. limits are more limits of the configuration.
+func sallyport(binary, target, loud, limits, dir string) (*process, error) {
 	more, labels := "", ""
 	if loud != "" {
 		more, labels = fmt.Sprintf("  loud: {url: %q}\n", loud), "  loud.*: {sensitivity: internal_source, effect: read, external_io: false}\n"
@@ -298,8 +298,8 @@ upstreams:
 %soperations:
   bench.echo: {expose_as: echo, sensitivity: internal_source, effect: read, external_io: false}
   bench.trusted: {expose_as: trusted, sensitivity: internal_source, effect: read, output: trusted, external_io: false}
-%slimits: {calls_per_minute: 100000000, execution_budget: 100h}
-`, target, more, labels)
+%slimits: {calls_per_minute: 100000000, execution_budget: 100h%s}
+`, target, more, labels, limits)
 	path := filepath.Join(dir, "sallyport.yaml")
 	if err := os.WriteFile(path, []byte(config), 0o600); err != nil {
 		return nil, err
@@ -617,7 +617,7 @@ func run(binary string, span time.Duration, rounds int, only, rows string) error
 		}
 		var p *process
 		if name == "sallyport" {
-			p, err = sallyport(binary, direct.url, "", dir)
+			p, err = sallyport(binary, direct.url, "", "", dir)
 		} else {
 			p, err = self(name, name, direct.url)
 		}
