@@ -47,6 +47,8 @@ func (t *tx) keep(sessionID string, ev evidence.Kept) error {
 	}
 	t.moves(evidenceRows, sessionID, at, was, mac)
 	t.heads[sessionID] = evidenceHead{at, total, mac}
+	ev.Seq = at.n
+	t.after = append(t.after, func() { t.w.proof.recent.add(sessionID, recentRow{at, ev}) })
 	return nil
 }
 
@@ -104,7 +106,7 @@ func (t *tx) forget(s session.Session) error {
 			return err
 		}
 	}
-	t.after = append(t.after, func() { t.w.scrub = true })
+	t.after = append(t.after, func() { t.w.scrub = true; t.w.proof.recent.drop(s.ID) })
 	return t.append(&audit.Entry{
 		Kind: audit.Change, Action: "evidence.forget", Session: s.ID, Agent: s.Agent, Requester: s.Requester, Actor: "rule:closed", Decision: "ok",
 		Reason: "what the session saw is deleted with its end",
@@ -233,6 +235,13 @@ func (c *evidenceChain) next(row []driver.Value) (ev evidence.Kept, wanted bool,
 func (r *Reader) Evidence(ctx context.Context, sessionID string, after int64) (all []evidence.Kept, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, unavailable(err, fault.StoreUnavailable)
+	}
+	if r.proof != nil {
+		if last, known := r.proof.at(evidenceRows, sessionID); known {
+			if all, ok := r.proof.recent.since(sessionID, after, last); ok {
+				return all, nil
+			}
+		}
 	}
 	ctx = context.WithoutCancel(ctx) // a short read costs less than those who would wait for the end of its caller
 	err = r.twice(func() error {

@@ -180,8 +180,8 @@ func TestTotalOfEvidenceIsProved(t *testing.T) {
 	}
 }
 
-// TestEvidenceIsSeenWhoeverWrites reads evidence again and again, by a query that is kept: each read sees what was committed by then, and what somebody else
-// has put beside it.
+// TestEvidenceIsSeenWhoeverWrites reads evidence again and again, from memory and by a query that is kept: each read sees what was committed by then. What
+// somebody else has changed or put beside it is not believed from memory, and noticed in the database.
 func TestEvidenceIsSeenWhoeverWrites(t *testing.T) {
 	db := openDB(t)
 	s := opened(t, db, "a")
@@ -196,6 +196,9 @@ func TestEvidenceIsSeenWhoeverWrites(t *testing.T) {
 		e := intent(x, fmt.Sprint("c", n))
 		get(t)(db.Intent(t.Context(), s.ID, x.Version, e, nil))
 		get(t)(db.Outcome(t.Context(), s.ID, outcome(e, "ok"), nil, 0, evidence.Kept{CallID: e.CallID, Rules: strings.Repeat("0", 64), Body: fmt.Appendf(nil, `{"call_id":"%d"}`, n)}))
+		if n%2 == 0 {
+			db.w.proof.recent.drop(s.ID)
+		}
 		all := read(0)
 		if len(all) != n+1 {
 			t.Fatalf("%d pieces after %d", len(all), n+1)
@@ -216,6 +219,10 @@ func TestEvidenceIsSeenWhoeverWrites(t *testing.T) {
 	outside := outside(t)
 	_, err := outside.Exec("UPDATE evidence SET body = CAST('{}' AS BLOB) WHERE seq = 20")
 	must(t, err)
+	if got := read(19); len(got) != 1 || string(got[0].Body) != `{"call_id":"19"}` {
+		t.Errorf("from memory, with a changed piece: %v", got)
+	}
+	db.w.proof.recent.drop(s.ID)
 	if _, err := db.Evidence(t.Context(), s.ID, 19); !fault.Is(err, fault.StoreUnavailable) {
 		t.Errorf("with a changed piece: %v", err)
 	}

@@ -34,6 +34,8 @@ type proof struct {
 	used   map[string]int64   // used times that are in the sessions' rows, without zeros
 	spoken map[spokenOf]int64 // when a person last said anything but yes, in microseconds since 1970
 
+	recent recent // evidence that was written last
+
 	sum     total // of the rows; the writer's own
 	usedSum total // of the used times, which no entry names
 	blocks  total // of the complete rows of audit_blocks, which no entry names either

@@ -60,7 +60,7 @@ func (db *DB) OpenSession(ctx context.Context, s session.Session, e audit.Entry,
 			if err := t.remove(evidenceRows, s.Follows); err != nil {
 				return err
 			}
-			t.after = append(t.after, func() { t.w.scrub = true })
+			t.after = append(t.after, func() { t.w.scrub = true; t.w.proof.recent.drop(s.Follows) })
 		}
 		for _, ev := range given {
 			if err := t.keep(s.ID, ev); err != nil {
