@@ -85,6 +85,8 @@ type Declaration struct {
 	// Structured gives a program the structured content of results that are not trusted as their server sent it, beside the fenced text. False is left
 	// out, too.
 	Structured bool `json:"structured,omitempty"`
+	// Knowledge says which labelled documents of the knowledge store the agent may read. None is left out, too.
+	Knowledge Knowledge `json:"knowledge,omitzero"`
 	// Run says how the agent's runs are carried out; nil: it has none. RecommendationActions says what each action that its output can recommend calls.
 	Run                   *Run              `json:"run,omitempty"`
 	RecommendationActions map[string]Action `json:"recommendationActions,omitempty"`
@@ -94,6 +96,24 @@ type Declaration struct {
 
 	read, write *grants
 	of          string // of a trial agent: the agent that it stands for
+}
+
+// Knowledge is what an agent may read of the knowledge store beside documents without labels.
+type Knowledge struct {
+	Labels []string `json:"labels"`
+}
+
+// KnowledgePrefix begins the tables of DataSources that are collections of the knowledge store: knowledge.handbook. knowledge.* is all of them.
+const KnowledgePrefix = "knowledge."
+
+// ReadsKnowledge are the collections that the agent may read ("*": all) and the labels that documents in them may have.
+func (d *Declaration) ReadsKnowledge() (collections, labels []string) {
+	for _, table := range d.DataSources.Tables {
+		if c, ok := strings.CutPrefix(table, KnowledgePrefix); ok && c != "" {
+			collections = append(collections, c)
+		}
+	}
+	return collections, d.Knowledge.Labels
 }
 
 // DataSources is everything the agent takes facts from (AG-9).
@@ -222,6 +242,9 @@ func (d *Declaration) seal() error {
 			*list = []string{} // none and absent are one thing, also to the digest
 		}
 	}
+	if len(d.Knowledge.Labels) == 0 {
+		d.Knowledge.Labels = nil
+	}
 	if d.OutputSchema == nil {
 		d.OutputSchema = json.RawMessage("null")
 	}
@@ -277,6 +300,7 @@ func Local() Declaration {
 		Version:      "1.0.0",
 		Purpose:      "The built-in agent of a gateway without an agents folder.",
 		Capabilities: []string{"everything the gateway offers"},
+		DataSources:  DataSources{Tables: []string{KnowledgePrefix + "*"}},
 		Permissions:  Permissions{Read: []string{"*"}, Write: []string{"*"}},
 		OutputSchema: json.RawMessage(`{"additionalProperties":false,"properties":{"answer":{"maxLength":10000,"pattern":"^[^<>]*$","type":"string"},` +
 			`"citations":{"items":{"additionalProperties":false,"properties":{"confidence":{"type":"number"},"recordId":{"pattern":"^[^<>]*$","type":"string"},` +

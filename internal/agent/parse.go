@@ -473,6 +473,9 @@ func (r *reader) declaration(root *yaml.Node, d *Declaration) {
 		{"sessions", "", word(r, &d.Sessions, ByHost, BySelf)},
 		{"sessionsSideBySide", "", r.boolean(&d.SessionsSideBySide)},
 		{"structured", "", r.boolean(&d.Structured)},
+		{"knowledge", "", func(at string, n *yaml.Node) {
+			r.fields(at, n, []field{{"labels", "write [] if there are none", r.list(&d.Knowledge.Labels, checkWord)}})
+		}},
 		{"run", "", func(at string, n *yaml.Node) { r.runOf(at, n, d) }},
 		{"recommendationActions", "", func(at string, n *yaml.Node) { r.actions(at, n, d) }},
 		{"trustTier", "", r.checked(&d.TrustTier, checkWord)},

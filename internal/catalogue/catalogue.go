@@ -140,7 +140,7 @@ func (c *Catalogue) UpdateDefinitions(ctx context.Context, server string, defs [
 			break
 		}
 	}
-	if server == CommServer {
+	if server == CommServer || server == KnowledgeServer {
 		return fault.New(fault.Internal, "the id %s is that of the built-in operations", server)
 	}
 	pins, entries := c.compare(server, defs, firstSight)

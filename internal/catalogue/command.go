@@ -14,11 +14,16 @@ import (
 // CommServer is the server id of the built-in external operations; no upstream can have it (PH-4).
 const CommServer = "comm"
 
-// Command is a built-in external operation (comm.*); all have this one form (EX-1). It describes its parameters and does the work. It guards
+// KnowledgeServer is the server id of the operations on the knowledge store, which are built in, too, and reach nothing outside.
+const KnowledgeServer = "knowledge"
+
+// Command is a built-in operation: an external one (comm.*) or one on the knowledge store; all have this one form (EX-1). It describes its parameters and does the work. It guards
 // nothing: only the corridor runs it, and phase, declaration, permission, limits, flow, audit, attribution and fence are the corridor's, as for
 // every other operation. Its results are raw.
 type Command struct {
+	Server      string          // "": CommServer
 	Name        string          // "fetch": the operation comm.fetch
+	ExposeAs    string          // the tool's name; "": server and name
 	Description string          // for the model: what it does and when to use it
 	Parameters  json.RawMessage // JSON Schema: the properties of the parameters' object, each with a description
 
@@ -29,6 +34,8 @@ type Command struct {
 	From        string        // what the sources of its results begin with; "": a source does not tell that it brought the text
 	Missing     string        // what it lacks, so that no call of it can work here; it is not listed, and a call of it says so. "": nothing
 	Own         bool          // its answer is the gateway's own text, with nothing from outside
+	Inside      bool          // it reaches nothing outside the gateway, so it runs in planning and needs no reasons
+	Sealed      bool          // the record has neither its results nor hashes of them: what was read stands in Brought.Record
 	Requests    bool          // it makes requests to the outside, which count against the limit of a minute (EX-5)
 
 	// Places maps each parameter that says where it reads to path, repository or table. A permission may have a root for it.
@@ -52,6 +59,9 @@ type CommandRun struct {
 	Parameters json.RawMessage // canonical, checked
 	// Inputs are those that a person was shown: where they are others by now, nothing is run. nil: nobody was asked.
 	Inputs *call.Inputs
+	// Agent is who calls, and Collections and Labels what its declaration lets it read of the knowledge store.
+	Agent               string
+	Collections, Labels []string
 }
 
 // Brought is the raw result of a run.
@@ -60,6 +70,20 @@ type Brought struct {
 	At     time.Time // when a cached page was fetched; zero: now
 	Blocks []Block   // in order
 	Failed bool      // it did not work, and the blocks say why: a database's error is a result like others
+
+	Labels []string        // labels of what was read, which the session gets
+	Clean  bool            // all of it is from where the operator trusts it: it makes no session untrusted
+	Record json.RawMessage // members for the detail of the outcome's entry: an object; nil: none
+}
+
+// ID is the id of the operation.
+func (c *Command) ID() string { return c.server() + "." + c.Name }
+
+func (c *Command) server() string {
+	if c.Server == "" {
+		return CommServer
+	}
+	return c.Server
 }
 
 // Block is a text, or data of a media type.
@@ -81,9 +105,11 @@ const (
 func (c *Command) definition() (call.Definition, error) {
 	var properties map[string]json.RawMessage
 	if err := json.Unmarshal(c.Parameters, &properties); err != nil {
-		return call.Definition{}, fmt.Errorf("the parameters of comm.%s: %w", c.Name, err)
+		return call.Definition{}, fmt.Errorf("the parameters of %s: %w", c.ID(), err)
 	}
-	properties["justification"] = json.RawMessage(justificationSchema)
+	if !c.Inside {
+		properties["justification"] = json.RawMessage(justificationSchema)
+	}
 	raw, err := json.Marshal(map[string]any{
 		"name": c.Name, "description": c.Description,
 		"inputSchema": map[string]any{"type": "object", "properties": properties},
@@ -93,23 +119,26 @@ func (c *Command) definition() (call.Definition, error) {
 	}
 	canonical, err := call.Canonical(raw, call.DefaultLimits())
 	if err != nil {
-		return call.Definition{}, fmt.Errorf("the definition of comm.%s: %w", c.Name, err)
+		return call.Definition{}, fmt.Errorf("the definition of %s: %w", c.ID(), err)
 	}
-	return call.Definition{Server: CommServer, Name: c.Name, Kind: call.Tool, JSON: canonical, Hash: call.HashBytes(canonical)}, nil
+	return call.Definition{Server: c.server(), Name: c.Name, Kind: call.Tool, JSON: canonical, Hash: call.HashBytes(canonical)}, nil
 }
 
 // builtins makes operations of the commands. They are part of the program, so they need no pins.
 func (c *Catalogue) builtins(s *Snapshot) {
 	for i := range c.o.Commands {
 		command, d := &c.o.Commands[i], c.commands[i]
-		class := c.o.Classify(CommServer, command.Name)
+		class := c.o.Classify(command.server(), command.Name)
 		// The configuration can't take a guard away, and a command needs no entry to be listed.
-		class.Listed, class.Named, class.ExternalIO, class.Output, class.Timeout = true, true, true, provenance.UntrustedOutput, command.Timeout
-		class.Flow.Untrusted = !command.Own
+		class.Listed, class.Named, class.ExternalIO, class.Output, class.Timeout = true, true, !command.Inside, provenance.UntrustedOutput, command.Timeout
+		if class.ExposeAs == "" {
+			class.ExposeAs = command.ExposeAs
+		}
+		class.Flow.Untrusted = !command.Own && !command.Inside // of the knowledge store, each result says it of itself
 		if class.Level = max(class.Level, command.Level); command.Effect == flow.Write {
 			class.Flow.Effect = flow.Write
 		}
-		op := c.classified(class, CommServer, command.Name, call.Tool)
+		op := c.classified(class, command.server(), command.Name, call.Tool)
 		op.Command, op.Hash = command, d.Hash
 		if op.Standing == Active {
 			def, err := exposedTool(op, d.JSON)

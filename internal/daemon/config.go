@@ -28,6 +28,7 @@ import (
 	"sallyport.example/internal/comm"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/identity"
+	"sallyport.example/internal/knowledge/library"
 	"sallyport.example/internal/memory"
 	"sallyport.example/internal/notify"
 	"sallyport.example/internal/policy"
@@ -60,6 +61,7 @@ type Config struct {
 
 	Comm       CommConfig            `yaml:"comm,omitempty" json:"comm,omitempty" jsonschema:"What the built-in external operations (comm.fetch, comm.search, comm.query, comm.exec) may reach."`
 	TrustTiers map[string]TierConfig `yaml:"trust_tiers,omitempty" json:"trust_tiers,omitempty" jsonschema:"Limits of agents by their declaration's trustTier. Built in: restricted, standard (of agents that name none) and trusted; an entry replaces what it names."`
+	Knowledge  KnowledgeConfig       `yaml:"knowledge,omitempty" json:"knowledge,omitzero" jsonschema:"The knowledge store."`
 	Approvals  ApprovalsConfig       `yaml:"approvals,omitempty" json:"approvals,omitempty" jsonschema:"People's approvals."`
 	Notify     []notify.Config       `yaml:"notify,omitempty" json:"notify,omitempty" jsonschema:"Who is told of requests and alerts, and how."`
 	Audit      AuditConfig           `yaml:"audit,omitempty" json:"audit,omitempty" jsonschema:"The audit log's files, and its anchor outside the data directory."`
@@ -633,6 +635,7 @@ func (c *Config) check(file string, root *yaml.Node) []Problem {
 	c.checkOperations(p)
 	c.checkLimits(p)
 	c.checkComm(p)
+	c.checkKnowledge(p)
 	c.checkApprovals(p)
 	c.checkAudit(p)
 	slices.SortStableFunc(p.all, func(a, b Problem) int { return a.Line - b.Line })
@@ -814,6 +817,12 @@ func (c *Config) checkOperation(p *complaints, server, tool string, labels []flo
 	}
 	if server == "comm" && tool != "*" && !slices.Contains(comm.Names, tool) { // a misspelt word would be no word
 		p.bad(field, "use one of comm."+strings.Join(comm.Names, ", comm."), "there is no built-in operation %q", id)
+	}
+	if server == "knowledge" && tool != "*" && !slices.Contains(library.Operations, id) {
+		p.bad(field, "use one of "+strings.Join(library.Operations, ", "), "there is no built-in operation %q", id)
+	}
+	if server == "knowledge" && o.Output != "" && o.Output != "untrusted" {
+		p.bad(field+".output", "mark collections under knowledge.collections", "the text of documents is always fenced")
 	}
 	if server == "comm" { // what would take a guard away from the built-in operations is no choice
 		if o.ExternalIO != nil && !*o.ExternalIO {
@@ -1103,7 +1112,7 @@ func (c *Config) Classifier(builtin []catalogue.Command) func(server, tool strin
 		_, named := c.Operations[server+"."+tool]
 		_, covered := c.Operations[server+".*"]
 		own := c.Operations[server+"."+tool].over(c.Operations[server+".*"])
-		if i := slices.IndexFunc(builtin, func(b catalogue.Command) bool { return server == "comm" && b.Name == tool }); i >= 0 {
+		if i := slices.IndexFunc(builtin, func(b catalogue.Command) bool { return b.ID() == server+"."+tool }); i >= 0 {
 			b := &builtin[i]
 			own = own.over(OperationConfig{Sensitivity: string(b.Sensitivity), Level: &b.Level})
 		}
@@ -1129,7 +1138,7 @@ func (c *Config) class(server string, o OperationConfig) catalogue.Classificatio
 		Action:  o.Action, Roles: o.Args, RiskFloor: policy.Risk(o.Risk), Code: o.rules(),
 		Forgets:         o.Stores != nil && !*o.Stores,
 		TrustFirstSight: c.Upstreams[server].FirstSight == "trust",
-		NeedsReasons:    server != "comm" && o.Declare == "required",
+		NeedsReasons:    server != "comm" && server != "knowledge" && o.Declare == "required",
 		Project:         c.project, StartsIn: c.startsIn(server),
 		Facts: catalogue.Facts{
 			TrustedFields: o.TrustedFields, Names: o.Names, Delegable: o.Delegable, MayOmit: o.MayOmit,
@@ -1139,7 +1148,7 @@ func (c *Config) class(server string, o OperationConfig) catalogue.Classificatio
 	if o.Shape != "" {
 		class.Shape = regexp.MustCompile(o.Shape) // check compiled it
 	}
-	class.Unclassified = server != "comm" && class.Action == "" && class.RiskFloor == "" && (o.Level == nil || *o.Level == 0)
+	class.Unclassified = server != "comm" && server != "knowledge" && class.Action == "" && class.RiskFloor == "" && (o.Level == nil || *o.Level == 0)
 	effect := o.Effect
 	switch {
 	case o.Level != nil:

@@ -306,14 +306,14 @@ func (d *Daemon) buildGateway(ctx context.Context, agents agent.Set, policies *p
 	if err != nil {
 		return err
 	}
-	settings, err := cfg.settings(d.comm.Commands(), agents, policies)
+	settings, err := cfg.settings(d.commands(), agents, policies)
 	if err != nil {
 		return err
 	}
 	environment := sha256.Sum256(append([]byte("sallyport environment v1\x00"), key...))
 	d.gate, err = gateway.New(ctx, gateway.Options{
 		Settings: settings, Store: d.store, Upstreams: trial.Upstreams{Upstreams: d.up}, Detector: detector, Issuer: issuer,
-		Launch: cfg.launchHash, Servers: cfg.launched(), Commands: d.comm.Commands(), RemoveFiles: d.comm.RemoveFiles,
+		Launch: cfg.launchHash, Servers: cfg.launched(), Commands: d.commands(), RemoveFiles: d.comm.RemoveFiles,
 		Environment: hex.EncodeToString(environment[:8]),
 		Schema: func(raw json.RawMessage) (func([]byte) error, error) {
 			s, err := schema.Compile(raw)

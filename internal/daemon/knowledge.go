@@ -3,17 +3,51 @@ package daemon
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"time"
 
 	"sallyport.example/flow"
+	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/comm/fetch"
+	"sallyport.example/internal/consult"
 	"sallyport.example/internal/fault"
+	"sallyport.example/internal/identity"
 	"sallyport.example/internal/knowledge"
 	"sallyport.example/internal/knowledge/library"
 	"sallyport.example/internal/knowledge/shelf"
 	"sallyport.example/internal/threat"
 )
+
+// KnowledgeConfig says how far documents are trusted.
+type KnowledgeConfig struct {
+	Collections map[string]CollectionConfig `yaml:"collections,omitempty" json:"collections,omitempty" jsonschema:"Collections of the knowledge store, by name."`
+}
+
+// CollectionConfig is the operator's word on a collection.
+type CollectionConfig struct {
+	Trusted bool `yaml:"trusted,omitempty" json:"trusted,omitempty" jsonschema:"Whether only trusted people add to it: reading its documents makes no session untrusted. Their text is fenced all the same. Default false."`
+	// Refused unless it is empty, so that nobody thinks that it holds.
+	TrustedFields []string `yaml:"trusted_fields,omitempty" json:"trusted_fields,omitempty" jsonschema:"Fields that vouch for values. Not in this version: leave it empty."`
+}
+
+func (c *Config) checkKnowledge(p *complaints) {
+	for _, name := range slices.Sorted(maps.Keys(c.Knowledge.Collections)) {
+		if err := identity.CheckID(name); err != nil {
+			p.bad("knowledge.collections."+name, "use letters, digits, '.', '_' and '-'", "%q can't be a collection's name", name)
+		}
+		if len(c.Knowledge.Collections[name].TrustedFields) > 0 {
+			p.bad("knowledge.collections."+name+".trusted_fields", "remove them", "documents vouch for nothing in this version")
+		}
+	}
+}
+
+// commands are the built-in operations.
+func (d *Daemon) commands() []catalogue.Command {
+	return append(d.comm.Commands(), consult.Commands(consult.Options{
+		Library: d.books, Trusted: func(collection string) bool { return d.config().Knowledge.Collections[collection].Trusted },
+	})...)
+}
 
 // openLibrary opens the knowledge store.
 func (d *Daemon) openLibrary(ctx context.Context, detector *threat.Detector) (*library.Library, error) {

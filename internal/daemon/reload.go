@@ -106,7 +106,7 @@ func (d *Daemon) prepare() (*prepared, error) {
 		return nil, &ConfigError{stop}
 	}
 	p := &prepared{cfg: cfg}
-	if p.settings, err = cfg.settings(d.comm.Commands(), agents, policies); err == nil {
+	if p.settings, err = cfg.settings(d.commands(), agents, policies); err == nil {
 		err = gateway.CheckSettings(p.settings)
 	}
 	if err != nil {

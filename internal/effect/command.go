@@ -22,7 +22,7 @@ func (c command) Definition() string              { return c.op.Hash }
 
 func (c command) Traits() Traits {
 	return Traits{
-		NeedsReasons: true, Requests: c.op.Command.Requests, Traced: c.op.Traced(), OwnWords: c.op.Command.Own, AttributionApart: true, Places: c.op.Command.Places,
+		NeedsReasons: !c.op.Command.Inside, Sealed: c.op.Command.Sealed, Requests: c.op.Command.Requests, Traced: c.op.Traced(), OwnWords: c.op.Command.Own, AttributionApart: true, Places: c.op.Command.Places,
 	}
 }
 
@@ -76,7 +76,9 @@ func (c command) Inputs(ctx context.Context, session string, parameters []byte) 
 func (command) Renew(context.Context, Upstreams) error { return nil }
 
 func (c command) Act(ctx context.Context, r Run) (Result, error) {
-	b, err := c.op.Command.Run(ctx, catalogue.CommandRun{Session: r.Session, Parameters: r.Parameters.Canonical, Inputs: r.Inputs})
+	b, err := c.op.Command.Run(ctx, catalogue.CommandRun{
+		Session: r.Session, Parameters: r.Parameters.Canonical, Inputs: r.Inputs, Agent: r.Agent, Collections: r.Collections, Labels: r.Labels,
+	})
 	if ctx.Err() != nil { // partial results are discarded (EX-6), even if the command returned one
 		if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
 			return Result{}, cause
@@ -90,7 +92,7 @@ func (c command) Act(ctx context.Context, r Run) (Result, error) {
 	if err != nil {
 		err = fault.Wrap(err, fault.ResultInvalid, "The result could not be put into a form that can be delivered.")
 	}
-	return Result{JSON: result, Source: b.Source, At: b.At}, err
+	return Result{JSON: result, Source: b.Source, At: b.At, Labels: b.Labels, Clean: b.Clean, Record: b.Record}, err
 }
 
 // Failed knows that a command that only reads changed nothing, and that the error of one that began may show what it reached.

@@ -65,6 +65,7 @@ type Traits struct {
 	Requests         bool              // it reaches out, so it counts against the external requests of a minute (EX-5)
 	Traced           bool              // provenance decides about its calls
 	ReadsNothing     bool              // its result has nothing for the agent to read
+	Sealed           bool              // the record has neither its results nor hashes of them
 	OwnWords         bool              // its result is the gateway's own words, so it makes no session untrusted
 	AttributionApart bool              // its attribution also stands beside its result
 	Places           map[string]string // the parameters that say where it reads, by name: path, repository or table
@@ -88,6 +89,10 @@ type Run struct {
 	Inputs     *call.Inputs // those that a person was shown; nil: nobody was asked, or there are none
 	Upstreams  Upstreams
 	Exchange   *call.Exchange // messages that may pass meanwhile; the corridor guards it
+
+	// Agent is who calls, and Collections and Labels what it may read of the knowledge store.
+	Agent               string
+	Collections, Labels []string
 }
 
 // Result is the raw result of Act.
@@ -95,6 +100,10 @@ type Result struct {
 	JSON   json.RawMessage
 	Source string    // where the result is from; "": the operation
 	At     time.Time // when it was fetched; zero: now
+
+	Labels []string        // labels that it brings besides those of the operation
+	Clean  bool            // it makes no session untrusted
+	Record json.RawMessage // members for the detail of its entry: an object; nil: none
 }
 
 // Failure says what a failure of Act means.

@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"sallyport.example/flow"
-	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/effect"
 	"sallyport.example/internal/judge"
 )
@@ -83,7 +82,7 @@ func (g *Gateway) broughtBy(source string) string {
 	}
 	for _, c := range g.o.Commands {
 		if c.From != "" && strings.HasPrefix(source, c.From) {
-			return catalogue.CommServer + "." + c.Name
+			return c.ID()
 		}
 	}
 	return ""

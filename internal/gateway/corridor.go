@@ -259,7 +259,7 @@ func (c *crossing) release(out outcome) Answer {
 	a := c.answer(v)
 	a.Result, a.RPCError = out.result, out.rpcError
 	if c.effect.Traits().AttributionApart {
-		a.Metadata = out.entry.Attribution
+		a.Metadata = out.attribution
 	}
 	for _, h := range out.raise {
 		a.Brings = append(a.Brings, h.Label)

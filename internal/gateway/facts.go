@@ -104,9 +104,9 @@ func (c *crossing) load() judge.Facts {
 	}
 	f.Operation.Traced = c.effect.Traits().Traced
 	if c.partial {
-		f.Operation.Flow = g.foreseen(c.op, nil)
+		f.Operation.Flow = g.foreseen(c.decl, c.op, nil)
 	} else {
-		f.Operation.Flow = g.foreseen(c.op, c.args)
+		f.Operation.Flow = g.foreseen(c.decl, c.op, c.args)
 	}
 	if c.writes && f.Operation.Profile.Level == 0 { // a write that nobody gave a level is of the highest, whatever its default says
 		p := *f.Operation.Profile

@@ -39,7 +39,8 @@ func (c *crossing) intent(ctx context.Context) error {
 		e.Detail = b
 	}
 	raise := slices.Clone(c.carried)
-	if c.r.Exchange.Progress != nil || c.r.Exchange.Log != nil || c.r.Exchange.Ask != nil {
+	talks := c.op.Command == nil || !c.op.Command.Inside // what is inside the gateway says nothing while it runs
+	if talks && (c.r.Exchange.Progress != nil || c.r.Exchange.Log != nil || c.r.Exchange.Ask != nil) {
 		raise = addHeld(append(raise, c.declaredLabels()...), c.storedLabels(nil))
 		if c.r.Exchange.Ask != nil && !c.trustsWords() {
 			raise = flow.Raise(raise, flow.Operation{ID: c.op.ID}, c.id, flow.Untrusted)
@@ -174,7 +175,9 @@ func (c *crossing) act(ctx context.Context) (effect.Result, error) {
 	if a := c.judged.facts.Answer.Approval; a != nil {
 		shown = a.Inputs
 	}
+	collections, labels := c.decl.ReadsKnowledge()
 	return c.effect.Act(ctx, effect.Run{
+		Agent: c.agent, Collections: collections, Labels: labels,
 		Inputs: shown, Session: c.session.ID, Parameters: effect.Parameters{Canonical: c.args, Selects: c.selects}, Upstreams: c.g.o.Upstreams, Exchange: c.exchange(),
 	})
 }

@@ -83,9 +83,13 @@ func systemPrompt(rules *judge.Rules, ops []flow.Operation, held []flow.Held) st
 // flowOps are the operations of the agent, with the labels of all that their servers have stored, and those that block them in truth.
 func (g *Gateway) flowOps(agent string) []flow.Operation {
 	var ops []flow.Operation
-	rules := g.settings.Load().rules
+	set := g.settings.Load()
+	d, err := set.declared(agent)
+	if err != nil {
+		return nil // it may call nothing
+	}
 	for _, op := range g.operationsOf(agent) {
-		ops = append(ops, judge.Enforced(rules, g.foreseen(op, nil)))
+		ops = append(ops, judge.Enforced(set.rules, g.foreseen(d, op, nil)))
 	}
 	return ops
 }
@@ -205,7 +209,7 @@ func (g *Gateway) judgeSteps(ctx context.Context, strict bool, l *live, s *sessi
 		return planned.Judged{}, err
 	}
 	who, known := speaker{set: set, agent: s.Agent, session: s, live: l, decl: d}, map[string]bool{}
-	j := planned.Judge{Rules: set.rules, Session: s, Own: set.Identities(s.Requester), Lookup: snap.Lookup, Flow: g.foreseen}
+	j := planned.Judge{Rules: set.rules, Session: s, Own: set.Identities(s.Requester), Lookup: snap.Lookup, Flow: func(op *catalogue.Operation, args []byte) flow.Operation { return g.foreseen(d, op, args) }}
 	j.Step = func(op *catalogue.Operation, st planned.Step, at string, held []flow.Held) planned.Said {
 		why := ""
 		if list == planned.Submitted {

@@ -34,14 +34,16 @@ const (
 
 // outcome is what became of a call: what is written down, and what is released once it is.
 type outcome struct {
-	entry    audit.Entry
-	raise    []flow.Held
-	stored   []flow.Held // of raise, what stored data brings
-	used     time.Duration
-	verdict  fault.Verdict
-	result   json.RawMessage
-	rpcError json.RawMessage
-	seen     []evidence.Kept // what it showed, where it is released
+	entry       audit.Entry
+	raise       []flow.Held
+	stored      []flow.Held     // of raise, what stored data brings
+	attribution json.RawMessage // of the result
+	detail      []byte          // members for the entry's detail: an object
+	used        time.Duration
+	verdict     fault.Verdict
+	result      json.RawMessage
+	rpcError    json.RawMessage
+	seen        []evidence.Kept // what it showed, where it is released
 }
 
 // payload is a body as the log keeps it: by the hash of its exact bytes, shown with secrets redacted.
@@ -244,8 +246,15 @@ func (c *crossing) inspect(result effect.Result, err error) outcome {
 	for _, h := range out.raise {
 		out.entry.Labels = append(out.entry.Labels, string(h.Label))
 	}
+	detail := map[string]any{}
 	if len(out.stored) > 0 {
-		out.entry.Detail, _ = json.Marshal(map[string]any{"stored": out.stored}) // of strings: can't fail
+		detail["stored"] = out.stored
+	}
+	for name, value := range call.Members(out.detail) {
+		detail[name] = value
+	}
+	if len(detail) > 0 {
+		out.entry.Detail, _ = json.Marshal(detail) // of strings and of JSON: can't fail
 	}
 	return out
 }
@@ -263,7 +272,12 @@ func (c *crossing) distrust(out *outcome) {
 
 func (c *crossing) inspectResult(out *outcome, result effect.Result) {
 	payload, words := c.g.looked(result.JSON)
-	out.entry.Result = payload
+	if words = append(words, result.Labels...); c.effect.Traits().Sealed {
+		payload = &audit.Payload{SHA256: payload.SHA256, Size: payload.Size}
+		out.detail = result.Record
+	} else {
+		out.entry.Result = payload
+	}
 	content := effect.NewContent(result.JSON)
 	c.contaminate(out, content, words)
 	out.entry.Decision = "ok"
@@ -284,7 +298,7 @@ func (c *crossing) inspectResult(out *outcome, result effect.Result) {
 		out.entry.Decision = "error"
 	}
 	seen, trusted := c.observe(content)
-	if !trusted && !c.effect.Traits().OwnWords {
+	if !trusted && !result.Clean && !c.effect.Traits().OwnWords {
 		c.distrust(out)
 	}
 	wrapped, attribution, err := c.wrap(content, result, payload.SHA256, trusted, out.stored)
@@ -297,8 +311,11 @@ func (c *crossing) inspectResult(out *outcome, result effect.Result) {
 		discarded(fault.ResultInvalid, fmt.Sprintf("The server's result has not the form of an answer to %s; it was discarded.", c.r.Method))
 		return
 	}
-	out.result, out.entry.Attribution = wrapped, attribution
-	if out.entry.Decision == "ok" { // what an error says confirms nothing
+	out.result, out.attribution = wrapped, attribution
+	if !c.effect.Traits().Sealed { // it has a hash of the content
+		out.entry.Attribution = attribution
+	}
+	if out.entry.Decision == "ok" && !c.effect.Traits().Sealed { // a document vouches for nothing; and what an error says confirms nothing
 		looked := []byte(result.JSON)
 		if p := out.entry.Result; p != nil && p.Size <= keptMax && !p.Redacted {
 			looked = nil // there is no secret in it
@@ -330,7 +347,7 @@ func (c *crossing) inspectError(out *outcome, object json.RawMessage) {
 		refused()
 		return
 	}
-	out.result, out.entry.Attribution = wrapped, attribution
+	out.result, out.attribution, out.entry.Attribution = wrapped, attribution, attribution
 }
 
 // inspectFailure handles a call without an answer. None of the server's words are in what the agent is told.

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"sallyport.example/flow"
+	"sallyport.example/internal/agent"
 	"sallyport.example/internal/approval"
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/call"
@@ -117,8 +118,16 @@ func (c *crossing) storedLabels(content *effect.Content) []flow.Held {
 	return storedHeld(c.g.stored.Read(c.op.Server, c.op.Profile, c.args, payloads))
 }
 
-// foreseen is the operation as one that also brings the labels of what its server has stored. args is nil where they are not known.
-func (g *Gateway) foreseen(op *catalogue.Operation, args []byte) flow.Operation {
+// foreseen is the operation as one that also brings the labels of what its server has stored, or of the documents that the agent may read. args is nil where they are not known.
+func (g *Gateway) foreseen(d *agent.Declaration, op *catalogue.Operation, args []byte) flow.Operation {
+	if op.Server == catalogue.KnowledgeServer && d != nil { // the labels of what it may read, which some of it may have
+		_, words := d.ReadsKnowledge()
+		labels := []flow.Label{flow.Untrusted} // as documents are, but for collections that the operator trusts
+		for _, word := range words {
+			labels = append(labels, flow.Label(word))
+		}
+		return op.Flow.Emitting(labels)
+	}
 	all := g.stored.Of(op.Server)
 	if op.Command != nil || len(all) == 0 {
 		return op.Flow

@@ -28,7 +28,7 @@ func (g *Gateway) mayTry(p identity.Principal, id string) error {
 
 // tried refuses a call of a trial agent to a tool of the operator's servers: a trial only asks what would become of it.
 func tried(id string, op *catalogue.Operation) fault.Verdict {
-	if !agent.IsTrial(id) || op.Server == agent.TrialServer || op.Server == catalogue.CommServer {
+	if !agent.IsTrial(id) || op.Server == agent.TrialServer || op.Command != nil {
 		return fault.Permitted()
 	}
 	return fault.Refuse("permit", fault.PermissionDenied, "A trial agent calls no tool of a server; it only asks what would become of a call.")

@@ -36,7 +36,7 @@ func (f *Face) list(ctx context.Context, p identity.Principal, req *request, mod
 		}
 		declares := false
 		for _, op := range ops {
-			declares = declares || op.Command != nil || op.Class.NeedsReasons
+			declares = declares || op.Command != nil && !op.Command.Inside || op.Class.NeedsReasons
 			if _, own := ownTools[op.Name]; !own {
 				items = append(items, item{op.Name, op.Definition})
 			}
