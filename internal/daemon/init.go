@@ -327,6 +327,10 @@ comm:
   # A yes to one of them is for the whole workspace as it is then, and of a plain one, which runs nothing, for the files that its arguments name.
   exec: {allow: [], plain: [cat, grep, head, tail, wc, sort], network: false, timeout: 30s, cpu_time: 10s, memory_mib: 512, processes: 64, output_kib: 256}
 
+# How far documents of the knowledge store are trusted: reading those of a trusted collection makes no session untrusted. trusted_fields has to be empty.
+# knowledge:
+#   collections: {handbook: {trusted: false, trusted_fields: []}}
+
 # Limits of agents by their declaration's trustTier. Built in: restricted, standard (of agents that name none) and trusted. ask_from
 # is the risk from which a person decides on a declared operation; plan_approval: person lets every plan wait for a person.
 # trust_tiers:
