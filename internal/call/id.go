@@ -3,6 +3,7 @@ package call
 import (
 	"crypto/rand"
 	"encoding/hex"
+	"strings"
 	"time"
 )
 
@@ -20,4 +21,17 @@ func NewID(prefix string, at time.Time) string {
 	n := copy(out[:], prefix)
 	hex.Encode(out[n:], b[:])
 	return string(out[:n+32])
+}
+
+// TimeOf is the time at which NewID made an id, to the millisecond; zero for another text. It is for people to read: nothing is decided by it.
+func TimeOf(id string) time.Time {
+	b, err := hex.DecodeString(id[strings.LastIndexByte(id, '_')+1:])
+	if err != nil || len(b) != 16 || b[6]>>4 != 7 {
+		return time.Time{}
+	}
+	ms := int64(0)
+	for _, x := range b[:6] {
+		ms = ms<<8 | int64(x)
+	}
+	return time.UnixMilli(ms).UTC()
 }

@@ -2,9 +2,9 @@ package console
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
+	"html/template"
 	"maps"
 	"net/http"
 	"net/url"
@@ -20,18 +20,31 @@ import (
 	"sallyport.example/internal/display"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/identity"
+	"sallyport.example/internal/review"
 )
 
 // mustRead is how many characters of arguments an approver may answer without saying that they were read. In longer ones the dangerous part
 // may stand at the end.
 const mustRead = 2000
 
-// approvalPage shows one question with everything that is known about it.
+// approvalPage shows one question with everything that is known about it. What decides stands first; the rest is folded.
 type approvalPage struct {
 	desk.Question
 	Problem *problem // why an answer was not taken
 	Typed   typed    // that answer
 	Oob     bool     // htmx fetches only the state and the form of the answer
+
+	To              []string  // whom or what the call reaches, as people compare it
+	ToWord          string    // before the first of them
+	Words           string    // the beginning of what the person asked for
+	Opened          time.Time // when the session was opened
+	First           *review.Objection
+	OtherObjections []review.Objection
+	AllConfirmed    bool // there are values that decide, and each is confirmed
+	Shown           []shownValue
+	Letters         []letter      // long texts, drawn as what they are
+	Picture         template.HTML // of where the values came from; "": there is nothing to draw
+	OpenArguments   bool          // the exact arguments stand open: they are long, or not all of them stand above
 
 	Exact      []piece
 	Lookalikes lookalikes // texts that can be taken for other ones
@@ -41,12 +54,13 @@ type approvalPage struct {
 	Why        []reason   // the agent's justification, or its step of the plan
 	Rules      []approval.Reason
 	Others     []approval.Reason // what other stages found
-	Sources    []source          // where the arguments came from
+	Sources    []shownValue      // where the values came from
 	Difference []change          // from what they were before a person changed them
 	NewLabels  []string          // labels that the session took on since it was asked
-	Changed    string            // what the changed arguments were changed from
 
 	MayNot     *problem       // why this person may not answer
+	MayApprove bool           // this person may approve it now
+	Operator   bool           // this person may stop the agent
 	OwnVote    *approval.Vote // how this person has answered
 	Own        bool           // this person asked for the call themselves
 	Wrote      bool           // this person wrote the arguments, so that another one approves them
@@ -67,27 +81,6 @@ type typed struct {
 }
 
 type reason struct{ What, Text string }
-
-// source is where one argument came from.
-type source struct {
-	approval.Finding
-	Exact []piece // the value
-	Who   string  // the source that confirms it
-}
-
-// confirmedBy names the source that confirms a value.
-var confirmedBy = map[string]string{
-	"words": "the person’s request", "plan": "the sealed plan", "own": "it is the person’s own", "approval": "an earlier approval", "trusted": "a trusted result",
-	"system": "a field that the system sets", "delegated": "a record that the request names", "payee": "the payee is the person’s choice",
-}
-
-func sourcesOf(evidence []approval.Finding) (all []source) {
-	for _, f := range evidence {
-		value, _ := json.Marshal(f.Value) // a string always encodes
-		all = append(all, source{Finding: f, Exact: exactly(value), Who: cmp.Or(confirmedBy[f.By], f.By)})
-	}
-	return all
-}
 
 type instant struct{ Value, Name string }
 
@@ -113,7 +106,7 @@ func (c *Console) showApproval(w http.ResponseWriter, r *http.Request, p identit
 		c.part(w, "approval.live", d)
 		return
 	}
-	c.show(w, r, p, view{template: "approval", title: "Approval of " + q.Operation, place: "/approvals", status: status, data: d})
+	c.show(w, r, p, view{template: "approval", title: q.Line, place: "/approvals", status: status, data: d})
 }
 
 func (c *Console) approvalOf(ctx context.Context, q desk.Question, p identity.Principal) approvalPage {
@@ -134,7 +127,8 @@ func (c *Console) approvalOf(ctx context.Context, q desk.Question, p identity.Pr
 	if slices.ContainsFunc(tools, func(t catalogue.Tool) bool { return t.Operation == q.Operation }) {
 		d.ToolPage = "/tools/" + url.PathEscape(q.Operation)
 	}
-	d.Why, d.Sources = justification(q.Justification), sourcesOf(q.Evidence)
+	d.Why = justification(q.Justification)
+	d.reviewed()
 	if q.Before != nil {
 		d.Difference = difference(q.Before, q.Arguments)
 	}
@@ -155,6 +149,8 @@ func (c *Console) approvalOf(ctx context.Context, q desk.Question, p identity.Pr
 	d.OwnVote, d.Wrote = voteOf(q.Approval, p.ID), q.ModifiedBy == p.ID
 	d.CanReject = !q.State.Final() && q.State != approval.Expired
 	d.CanApprove = d.CanReject && q.State != approval.Approved
+	d.MayApprove = d.CanApprove && d.MayNot == nil && !d.Wrote && (d.OwnVote == nil || d.OwnVote.Decision != approval.Approve)
+	d.Operator = p.Has(identity.Operator)
 	d.ChangesIn = secondsToChange(q.Approval, now)
 	for _, later := range []struct {
 		name  string
@@ -246,11 +242,17 @@ func (c *Console) approve(w http.ResponseWriter, r *http.Request, p identity.Pri
 	if err == nil {
 		err = checkRead(form, "read", q.Approval)
 	}
+	if err == nil {
+		err = checkTicks(r.PostForm["checked"], q)
+	}
 	c.answer(w, r, p, err, as, desk.Response{Decision: approval.Approve, Reason: form("comment")})
 }
 
 func (c *Console) reject(w http.ResponseWriter, r *http.Request, p identity.Principal) {
 	text := r.PostForm.Get("reason")
+	if choice := r.PostForm.Get("choice"); choice != "" { // a button with a reason of its own
+		text = strings.TrimSpace(choice + ". " + text)
+	}
 	c.answer(w, r, p, nil, typed{Act: "reject", Text: text}, desk.Response{Decision: approval.Reject, Reason: text})
 }
 

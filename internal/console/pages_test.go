@@ -659,7 +659,7 @@ func TestToolOfRequest(t *testing.T) {
 	a := do("slack_post", `{"channel":"x","body":"y"}`)
 	at := "/approvals/" + *a.Verdict.ApprovalID
 	contains(t, w.ask("approver", at, nil).Body.String(), `<a href="/tools/slack.post">slack.post</a> <q>A tool.</q> <span class="tag">its server’s words</span>`,
-		`<strong>The agent did not say why.</strong>`)
+		`<strong class="bad">· gave no reason</strong>`)
 	contains(t, w.ask("approver", "/approvals", nil).Body.String(), `<p class="why bad">The agent did not say why.</p>`)
 	contains(t, w.ask("approver", at+"/similar", nil).Body.String(), `<q>A tool.</q>`, `<p class="why bad">The agent did not say why.</p>`)
 	changed := toolOf("slack", "post", "Harmless.")

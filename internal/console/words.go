@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"sallyport.example/internal/approval"
+	"sallyport.example/internal/call"
 	"sallyport.example/internal/display"
+	"sallyport.example/internal/review"
 	"sallyport.example/internal/threat"
 )
 
@@ -25,6 +27,9 @@ func (c *Console) words() template.FuncMap {
 		"whole":  func(s any) string { return display.Line(fmt.Sprint(s), 64<<10) },
 		"at":     func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05") },
 		"stamp":  func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
+		"clock":  func(t time.Time) string { return t.UTC().Format("15:04") },
+		"called": call.TimeOf,
+		"data":   func(label any) string { return review.Data(fmt.Sprint(label)) },
 		"ago":    func(t time.Time) string { return length(c.o.Clock().Sub(t)) + " ago" },
 		"loaded": HowLoaded,
 		"left":   func(t time.Time) string { return length(t.Sub(c.o.Clock())) },

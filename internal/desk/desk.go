@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"sallyport.example/internal/approval"
+	"sallyport.example/internal/session"
+	"sallyport.example/provenance"
 )
 
 // Options are the parts of a Desk. Every field is needed.
@@ -38,6 +40,8 @@ type Options struct {
 	StopEpoch func(agent string) int64
 	// Definition returns a tool's definition as it is now; false if there is no such tool.
 	Definition func(operation string) (Definition, bool)
+	// Origins returns what the session has read, and where the arguments of a request came from that no rule asked to be traced. It informs people.
+	Origins func(ctx context.Context, a approval.Approval, s session.Session) (Origins, error)
 	// ActionType is an operation's action in the risk rules; "" if it has none, or there is no such operation.
 	ActionType func(operation string) string
 	// JudgeChanged judges the call that a question is about with other arguments, which are canonical JSON, and composes the question about that call. It
@@ -49,8 +53,16 @@ type Options struct {
 
 // Definition is what questions need of a tool's definition.
 type Definition struct {
-	Hash string
-	Says *Described // nil: nothing
+	Hash   string
+	Says   *Described // nil: nothing
+	Action string     // what it does, in the operator's word; "": nobody said
+	Roles  map[string]string
+}
+
+// Origins is what is known of where the arguments of a request came from.
+type Origins struct {
+	Reads    []provenance.Read
+	Findings []approval.Finding // nil: those of the approval
 }
 
 // Desk asks people. Make it with New. Safe for concurrent use.

@@ -10,6 +10,7 @@ import (
 	"sallyport.example/flow"
 	"sallyport.example/internal/approval"
 	"sallyport.example/internal/declare"
+	"sallyport.example/internal/review"
 	"sallyport.example/internal/session"
 )
 
@@ -25,6 +26,9 @@ type Question struct {
 	ArgumentsSize int `json:"arguments_size,omitempty"`
 	// Tool is what the tool is said to do; nil if its definition says nothing, or is another one by now.
 	Tool *Described `json:"tool_description,omitempty"`
+	// Line says in a few words what it does and whom it reaches, and Unconfirmed how many of the values that decide are confirmed by nothing.
+	Line        string `json:"line"`
+	Unconfirmed int    `json:"unconfirmed"`
 	// Problem says why nothing can be done with the one in the state "damaged".
 	Problem string `json:"problem,omitempty"`
 
@@ -34,6 +38,8 @@ type Question struct {
 	Plan        *session.Plan   `json:"plan,omitempty"`
 	Earlier     []Earlier       `json:"earlier,omitempty"` // earlier decisions about the same destinations, rejections first
 	Before      json.RawMessage `json:"before,omitempty"`  // the arguments before a person changed them
+	// Review is what a person needs to know to answer it.
+	Review *review.Review `json:"review,omitempty"`
 	// Drill says that no agent asked, and that it should be rejected. It is set once the question is answered.
 	Drill bool `json:"drill,omitempty"`
 }
@@ -77,9 +83,11 @@ func (d *Desk) question(ctx context.Context, a approval.Approval) Question {
 		return q
 	}
 	q.Similar = similar(a)
-	if now, ok := d.o.Definition(a.Operation); ok && now.Hash == a.DefinitionHash {
+	now, _ := d.o.Definition(a.Operation)
+	if now.Hash == a.DefinitionHash {
 		q.Tool = now.Says
 	}
+	q.Line, q.Unconfirmed = review.Line(now.Action, now.Roles, a), review.UnconfirmedIn(a)
 	if s, err := d.o.Store.Session(ctx, a.Session); err == nil { // its state helps to decide; the decision is judged again anyway
 		q.SessionPhase = s.Phase
 		for _, h := range s.Labels {
@@ -129,7 +137,8 @@ func (d *Desk) Question(ctx context.Context, id string) (Question, error) {
 		return Question{}, err
 	}
 	q := d.question(ctx, a)
-	if s, err := d.o.Store.Session(ctx, a.Session); err == nil {
+	s, err := d.o.Store.Session(ctx, a.Session)
+	if err == nil {
 		q.Held, q.UserRequest, q.Plan = s.Labels, s.UserRequest, s.Plan
 	}
 	if a.ModifiedFrom != "" {
@@ -144,8 +153,39 @@ func (d *Desk) Question(ctx context.Context, id string) (Question, error) {
 			return q, err
 		}
 	}
-	q.Earlier, err = d.earlier(ctx, a)
-	return q, err
+	if q.Earlier, err = d.earlier(ctx, a); err != nil || q.State == approval.Damaged {
+		return q, err
+	}
+	q.Review = d.review(ctx, q, s)
+	q.Unconfirmed = 0
+	for _, v := range q.Review.Values {
+		if v.MustCheck() {
+			q.Unconfirmed++
+		}
+	}
+	return q, nil
+}
+
+// review says what a person needs to know. What can't be read of the session is missing in it, and the log of the program says so.
+func (d *Desk) review(ctx context.Context, q Question, s session.Session) *review.Review {
+	now, _ := d.o.Definition(q.Operation)
+	f := review.Facts{Approval: q.Approval, Action: now.Action, Roles: now.Roles, Request: q.UserRequest, Findings: q.Evidence, Held: q.Held}
+	origins, err := d.o.Origins(ctx, q.Approval, s)
+	if err != nil {
+		d.o.Log.Warn("where the arguments of a request came from can't be shown", "approval_id", q.ID, "error", err)
+	}
+	f.Reads = origins.Reads
+	if f.Findings == nil {
+		f.Findings = origins.Findings
+	}
+	for _, e := range q.Earlier {
+		if e.State == approval.Rejected && e.Reason != "" {
+			f.Rejected = e.Reason
+			break
+		}
+	}
+	r := review.Of(f)
+	return &r
 }
 
 // CountOpen counts the questions without an answer, pending and deferred.

@@ -165,7 +165,7 @@ func New(ctx context.Context, o Options) (*Gateway, error) {
 		Store: o.Store, Environment: o.Environment, PerMinute: first.Limits.AsksPerMinute,
 		Voter:   func(person string) (approval.Voter, bool) { return g.settings.Load().Voter(person) },
 		Expires: func() time.Duration { return g.settings.Load().Limits.ApprovalExpires }, DrillEvery: func() int { return g.settings.Load().Limits.DrillEvery }, Draw: o.Draw, Now: g.now, Since: g.clock.since, Log: o.Log, Definition: g.toolDefinition, ActionType: g.actionType,
-		StopEpoch: func(agent string) int64 { return g.standing.StopEpoch(agent) }, JudgeChanged: g.judgeChanged,
+		StopEpoch: func(agent string) int64 { return g.standing.StopEpoch(agent) }, JudgeChanged: g.judgeChanged, Origins: g.origins,
 		Changed: func(id string) { g.feed.Publish(changes.Approval, id) },
 	})
 	g.catalogue, err = catalogue.New(ctx, catalogue.Options{
@@ -229,7 +229,7 @@ func (g *Gateway) toolDefinition(operation string) (desk.Definition, bool) {
 	if op == nil || op.Kind != call.Tool {
 		return desk.Definition{}, false
 	}
-	d := desk.Definition{Hash: op.Hash}
+	d := desk.Definition{Hash: op.Hash, Action: op.Class.Action, Roles: op.Class.Roles}
 	var said struct {
 		Description string `json:"description"`
 	}

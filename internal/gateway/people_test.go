@@ -859,8 +859,8 @@ func TestContextRaisesRisk(t *testing.T) {
 		w, p := ground(t)
 		low(w, p, "web_search", `{"q":"x"}`)
 		w.is(w.asks(p, "slack_plain", `{}`), "MEDIUM", policy.ReasonUntrusted)
-		w.is(w.asks(p, "slack_note", `{}`), "LOW") // level 1: its arguments are traced, its risk is what it was
-		low(w, p, "think", `{}`)                   // a read
+		w.is(w.asks(p, "slack_note", `{}`), "MEDIUM", policy.ReasonUnconfirmed) // level 1: its arguments are traced, and a question of the flow rules is MEDIUM at least
+		low(w, p, "think", `{}`)                                                // a read
 		low(w, p, "web_search", `{"q":"y"}`)
 		w.is(w.asks(p, "slack_mail", `{}`), "HIGH", policy.ReasonAction, policy.ReasonUntrusted)
 		w.is(w.asks(p, "slack_publish", `{}`), "HIGH", policy.ReasonOperator) // a ground that finds it there is none
@@ -913,7 +913,7 @@ func TestContextRaisesRisk(t *testing.T) {
 		low(w, p, "slack_plain", `{"a":2}`)                                                              // as the plan has it
 		w.is(w.asks(p, "slack_plain", `{"a":2}`), "HIGH", policy.ReasonUntrusted, policy.ReasonLeftPlan) // once
 		w.is(w.asks(p, "slack_plain", `{"b":2}`), "HIGH", policy.ReasonUntrusted, policy.ReasonLeftPlan)
-		w.is(w.asks(p, "slack_note", `{}`), "LOW")
+		w.is(w.asks(p, "slack_note", `{}`), "MEDIUM", policy.ReasonUnconfirmed)
 		if q := w.asks(p, "slack_plain", `{"b":2}`); q.Plan == nil || len(q.Plan.Steps) != 3 {
 			t.Errorf("what the plan said is not shown: %+v", q.Plan)
 		}

@@ -50,8 +50,22 @@ func StepOffPlan(f *Facts) fault.Verdict {
 	return found.lift(f, stageNamed("plan"), plan(f, &found))
 }
 
-// Rate rates the risk of the call (HI-1).
+// Rate rates the risk of the call (HI-1). One about which the flow rules ask is riskier for that.
 func Rate(f *Facts) (policy.Rating, error) {
+	rating, err := rateAlone(f)
+	return f.raisedByFlow(rating), err
+}
+
+// raisedByFlow is the rating of a call about which the flow rules ask a person, if they do.
+func (f *Facts) raisedByFlow(rating policy.Rating) policy.Rating {
+	if !f.Evidence.Unconfirmed() {
+		return rating
+	}
+	return rating.Asked(!flow.Judge(f.Operation.Flow, f.Session.Labels).Allowed)
+}
+
+// rateAlone rates the call by what it does and where, whatever other stages ask.
+func rateAlone(f *Facts) (policy.Rating, error) {
 	e, op := &f.Evidence, &f.Operation
 	switch {
 	case e.Problem != nil:
@@ -109,11 +123,11 @@ func StepRisk(f *Facts) (fault.Verdict, Finding) {
 // (HI-2, DE-5). The approval of a plan does not answer it: that is one person's approval, and not for one call.
 func risk(f *Facts, found *Finding) fault.Verdict {
 	const stage = "risk"
-	rating, err := Rate(f)
+	rating, err := rateAlone(f) // what the flow stage asks raises what people see, and takes no question of this stage
 	if err != nil {
 		return fault.RefuseErr(stage, err)
 	}
-	found.Rated, found.Rating = true, rating
+	found.Rated, found.Rating = true, f.raisedByFlow(rating)
 	askFrom := f.Caller.AskFrom
 	if !f.Operation.NeedsReasons && f.Declaration.Made == nil { // the tier's limit is for declared calls only
 		askFrom = policy.High

@@ -137,6 +137,8 @@ const (
 	ReasonNewTool          = "risk.new_tool"
 	ReasonFirstDestination = "risk.first_destination"
 	ReasonUnclassified     = "risk.unclassified"
+	ReasonDataLeaves       = "risk.data_leaves"
+	ReasonUnconfirmed      = "risk.unconfirmed"
 )
 
 // Reason is one rule that gave the risk or raised it. Text is for the person who approves: a sentence or two in our own words, with
@@ -161,19 +163,19 @@ type action struct {
 
 var actions = map[string]action{
 	"transfer_money": {High, true, "It moves money",
-		"The money may go to the wrong account or in the wrong amount, and can rarely be brought back."},
+		"Money rarely comes back."},
 	"delete_data": {High, true, "It deletes data",
-		"Data that is still needed may be gone for good, and what depends on it stops working."},
+		"Deleted data may be gone for good."},
 	"grant_access": {High, false, "It gives access",
-		"Someone may see or change what they should not, and may do so before the access is taken away again."},
+		"Somebody may see or change what they should not."},
 	"publish_content": {High, false, "It publishes something",
-		"What is published may be wrong or confidential, and can be copied before it is taken down."},
+		"What is published can be copied before it is taken down."},
 	"send_email": {Medium, false, "It sends an e-mail",
-		"It may reach the wrong people or tell them what they should not know. An e-mail can't be called back."},
+		"A mail can’t be called back."},
 	"schedule_meeting": {Medium, false, "It schedules a meeting",
-		"People may be invited to the wrong meeting or at the wrong time, and outsiders may learn of it."},
+		"The wrong people may be invited."},
 	"book_appointment": {Medium, false, "It books an appointment",
-		"The wrong time or place may be booked, and cancelling may cost money."},
+		"Cancelling may cost money."},
 }
 
 // KnownAction tells whether the rules have a risk for the action. Any other is LOW.
@@ -183,8 +185,8 @@ func KnownAction(action string) bool { _, ok := actions[action]; return ok }
 func NeedsAmount(action string) bool { return actions[action].large }
 
 const (
-	writeConsequence = "It changes something that others see or rely on. The change may be wrong, and may not be possible to undo."
-	readConsequence  = "It changes nothing for anyone else. What it returns may be wrong, or written to mislead."
+	writeConsequence = "Others see the change, and it may not be possible to undo."
+	readConsequence  = "What it returns may be wrong or misleading."
 )
 
 // tiers is what each one asks of people (HI-2), to end a reason's sentence.
@@ -226,6 +228,30 @@ func (r Rules) Rate(s Subject) Rating {
 	}
 	if s.Unclassified && out.Risk == Low {
 		out.raise(Medium, ReasonUnclassified, "It changes something, and the operator has not said what kind of change it is (action, risk or level), so "+tiers[Medium]+".")
+	}
+	return out
+}
+
+const (
+	leavesConsequence      = "Private data could leave, and can't be called back."
+	unconfirmedConsequence = "A stranger may have chosen where it goes, or what it does."
+)
+
+// Asked returns the rating of a call about which the flow rules ask a person: it is at least MEDIUM, and HIGH where private data could leave. What
+// could go wrong follows from why a person is asked.
+func (out Rating) Asked(dataLeaves bool) Rating {
+	to, code, harm := Medium, ReasonUnconfirmed, unconfirmedConsequence
+	text := "Nobody the rules trust named where it goes or what it affects, so it is at least MEDIUM."
+	if dataLeaves {
+		to, code, harm = High, ReasonDataLeaves, leavesConsequence
+		text = "Private data could leave with it, so a person must approve it."
+	}
+	if out.Risk.Rank() < to.Rank() {
+		out.Reasons = slices.Clip(out.Reasons)
+		out.raise(to, code, text)
+	}
+	if out.Consequence == readConsequence || out.Consequence == writeConsequence && dataLeaves {
+		out.Consequence = harm
 	}
 	return out
 }

@@ -189,7 +189,7 @@ func TestPeopleApprove(t *testing.T) {
 	shown := eval[string](b, "document.querySelector('pre.exact').textContent")
 	digest := eval[string](b, "document.querySelector('.fingerprints code').textContent")
 	b.shot("approval-high")
-	b.click("#do-approve")
+	b.approve()
 	b.see("You approved bank.transfer")
 	if r := call.came(t); r.IsError || r.text() != "transferred" {
 		t.Errorf("the call: %+v", r)
@@ -243,7 +243,7 @@ func TestPeopleApprove(t *testing.T) {
 	b.see("483 EUR")
 	b.click("a.what")
 	b.see("Waits for one person.")
-	b.click("#do-approve")
+	b.approve()
 	b.see("You approved")
 	if r := call.came(t); r.IsError {
 		t.Errorf("the call: %+v", r)
@@ -279,7 +279,7 @@ func TestPeopleTwo(t *testing.T) {
 		b.open(d.admin + "/approvals/" + q.ApprovalID)
 		b.see("Waits for 2 people: 0 of 2")
 	}
-	ann.click("#do-approve")
+	ann.approve()
 	ann.see("1 of 2, another person has to approve it too")
 	bob.see("Waits for 2 people: 1 of 2") // by itself
 	bob.see("ann approved")
@@ -293,7 +293,7 @@ func TestPeopleTwo(t *testing.T) {
 		t.Error("one person can approve twice")
 	}
 	bob.enter("#comment", "I called them")
-	bob.click("#do-approve")
+	bob.approve()
 	bob.see("You approved bank.transfer")
 	ann.see("I called them")
 	ann.see("It was used by call")
@@ -335,7 +335,7 @@ func TestPeopleRejectDefer(t *testing.T) {
 	b.click("a.what")
 	b.see("deferred Put off until")
 	b.shot("approval-deferred")
-	b.click("#do-approve") // deferred is not decided
+	b.approve() // deferred is not decided
 	b.see("You approved bank.transfer")
 	if r := call.came(t); r.IsError || len(d.bank.all()) != 1 {
 		t.Errorf("the call: %+v, transfers: %v", r, d.bank.all())
@@ -379,7 +379,7 @@ func TestPeopleModify(t *testing.T) {
 	bob := d.bob()
 	bob.open(d.admin + "/approvals/" + d.waits(1)[0].ApprovalID)
 	bob.see("What ann changed")
-	bob.click("#do-approve")
+	bob.approve()
 	bob.see("You approved bank.transfer")
 	if r := call.came(t); r.IsError || len(d.bank.all()) != 1 || !strings.Contains(d.bank.all()[0], "408") {
 		t.Errorf("the call: %+v, transfers: %v", r, d.bank.all())

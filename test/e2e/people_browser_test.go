@@ -287,6 +287,48 @@ func (b *browser) look(scheme string, width int) {
 	b.call("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600})
 }
 
+// phone makes the page as large as a small phone shows it.
+func (b *browser) phone() {
+	b.t.Helper()
+	b.look("light", 360)
+	b.call("Emulation.setDeviceMetricsOverride", map[string]any{"width": 360, "height": 640, "deviceScaleFactor": 2, "mobile": true})
+}
+
+// screen writes a picture of what is in sight, where shot would write one of the whole page.
+func (b *browser) screen(name string) {
+	b.t.Helper()
+	dir := os.Getenv("SALLYPORT_SCREENSHOTS")
+	if dir == "" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(b.ctx, slack(patience))
+	defer cancel()
+	png, err := chromedp.Run(ctx, chromedp.CaptureScreenshot())
+	if err != nil {
+		b.t.Fatalf("a picture of %s: %v", name, err)
+	}
+	write(b.t, filepath.Join(dir, name+".png"), string(png))
+}
+
+// approve ticks what has to be ticked, and presses the button that approves.
+func (b *browser) approve() {
+	b.t.Helper()
+	b.settle()
+	for _, id := range eval[[]string](b, `Array.from(document.querySelectorAll("input[name=checked]:not(:checked)"), e => e.id)`) {
+		b.click("#" + id)
+	}
+	b.click("#do-approve")
+}
+
+// unfold opens what is folded under the summary with the id.
+func (b *browser) unfold(id string) {
+	b.t.Helper()
+	b.settle()
+	if !eval[bool](b, `document.querySelector(`+quote("#"+id)+`).parentElement.open`) {
+		b.click("#" + id)
+	}
+}
+
 // withoutScripts switches the scripts of pages off.
 func (b *browser) withoutScripts() {
 	b.t.Helper()

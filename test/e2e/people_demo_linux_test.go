@@ -81,7 +81,7 @@ func TestPeopleDemo(t *testing.T) {
 	b.click(`a[href^="/approvals/appr_"]`)
 	b.see("What could go wrong")
 	b.shot("demo-3-request")
-	b.click("#do-approve")
+	b.approve()
 	eventually(t, 30*time.Second, "the demo says that it was carried out", func() bool {
 		return strings.Contains(printed.String(), "You approved it, and it was carried out once")
 	})

@@ -30,7 +30,7 @@ func TestPeopleHold(t *testing.T) {
 		t.Helper()
 		q := d.waits(1)[0]
 		b.open(d.admin + "/approvals/" + q.ApprovalID)
-		b.click("#do-approve")
+		b.approve()
 		b.see("You approved bank.transfer")
 		return q
 	}
@@ -109,7 +109,7 @@ func TestPeopleDropped(t *testing.T) {
 	}
 	b := d.ann()
 	b.open(d.admin + "/approvals/" + q.ApprovalID)
-	b.click("#do-approve")
+	b.approve()
 	b.see("You approved bank.transfer")
 	if n := len(d.bank.all()); n > 0 {
 		t.Fatalf("%d transfers, for nobody", n)
@@ -197,7 +197,7 @@ func TestPeopleKill9(t *testing.T) {
 	b := w.ann()
 	b.expect(broken...)
 	b.open(w.admin + "/approvals/" + after.ApprovalID)
-	b.click("#do-approve")
+	b.approve()
 	b.see("You approved bank.transfer")
 	if r := must(t, w.connect(token, revision1125, nil), "bank_transfer", pay(480)); r.IsError || len(bank.all()) != 1 {
 		t.Errorf("%+v, transfers: %v", r, bank.all())
@@ -259,7 +259,7 @@ func TestPeopleKill9Dispatched(t *testing.T) {
 	b := w.ann()
 	b.expect(broken...)
 	b.open(w.admin + "/approvals/" + q.ApprovalID)
-	b.click("#do-approve")
+	b.approve()
 	b.see("You approved bank.transfer")
 	eventually(t, 20*time.Second, "the call is under way", func() bool { return got.Load() == 1 })
 	w.kill()
@@ -324,7 +324,7 @@ func TestPeopleToolChanges(t *testing.T) {
 	})
 	b.expect("status of 409")
 	if eval[bool](b, "!!document.querySelector('#do-approve')") { // it may be void already
-		b.click("#do-approve")
+		b.approve()
 		b.until("there is an answer", said("You approved")+"||"+said("Your answer was not taken"))
 	}
 	if r := call.came(t); r.code() != "tool.quarantined" {
@@ -348,7 +348,7 @@ func TestPeopleToolChanges(t *testing.T) {
 		t.Errorf("asked %+v after %+v, transfers: %v", next, q, got.all())
 	}
 	b.open(w.admin + "/approvals/" + next.ApprovalID)
-	b.click("#do-approve")
+	b.approve()
 	b.see("You approved")
 	if r := call.came(t); r.IsError || len(got.all()) != 1 {
 		t.Errorf("%+v, transfers: %v", r, got.all())
@@ -368,7 +368,7 @@ func BenchmarkPeopleClickToDispatch(b *testing.B) {
 		page.open(w.admin + "/approvals/" + w.waits(1)[0].ApprovalID)
 		page.settle()
 		_ = eval[bool](page, `!document.addEventListener("click", () => { sessionStorage.clicked = performance.timeOrigin + performance.now() }, true)`)
-		page.click("#do-approve")
+		page.approve()
 		call.came(b)
 		page.see("You approved")
 		clicked := time.UnixMicro(int64(eval[float64](page, "Number(sessionStorage.clicked)") * 1000))

@@ -239,10 +239,10 @@ func TestPeopleHostileWords(t *testing.T) {
 		}
 	}
 	b.look("light", 1280)
-	b.click("#do-approve") // not before it is said that they were read
+	b.approve() // not before it is said that they were read
 	b.unseen("You approved")
 	b.click("#read")
-	b.click("#do-approve")
+	b.approve()
 	b.see("You approved")
 }
 
@@ -371,7 +371,7 @@ func TestPeopleTenThousand(t *testing.T) {
 	b.click("[data-row]")
 	b.see("Waits for one person.")
 	began = time.Now()
-	b.click("#do-approve")
+	b.approve()
 	b.see("You approved bank.transfer")
 	t.Logf("answered in %s", time.Since(began).Round(time.Millisecond))
 	if r := call.came(t); r.IsError || len(bank.all()) != 1 {

@@ -275,7 +275,7 @@ func TestPeopleOtherOrigins(t *testing.T) {
 		t.Errorf("%+v, transfers: %v", open[0], d.bank.all())
 	}
 	b.open(d.admin + "/approvals/" + q.ApprovalID) // the sign-in is as it was
-	b.click("#do-approve")
+	b.approve()
 	b.see("You approved")
 }
 
@@ -400,7 +400,7 @@ func TestPeopleProvider(t *testing.T) {
 
 	// Who is in already is known by the configuration, not by the provider; nobody else takes their place.
 	ann.open(w.admin + "/approvals/" + q.ApprovalID)
-	ann.click("#do-approve")
+	ann.approve()
 	ann.see("You approved")
 	if r := call.came(t); r.IsError {
 		t.Errorf("%+v", r)

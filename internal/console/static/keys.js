@@ -3,7 +3,7 @@
   "use strict";
   var store = "sallyport.keys";
   function on() { try { return localStorage.getItem(store) !== "off"; } catch (e) { return true; } }
-  function go(el) { if (el) { el.focus(); el.scrollIntoView({ block: "center" }); } return !!el; }
+  function go(el) { if (el) { var box = el.closest("details"); if (box) { box.open = true; } el.focus(); el.scrollIntoView({ block: "center" }); } return !!el; }
   function step(by) {
     var rows = Array.prototype.slice.call(document.querySelectorAll("[data-row]"));
     if (!rows.length) { return go(document.querySelector(by > 0 ? "[data-key=j]" : "[data-key=k]")); }

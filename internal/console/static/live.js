@@ -26,3 +26,15 @@
     }
   });
 })();
+// Times of day are the reader's; without scripts they are UTC.
+(function () {
+  "use strict";
+  function local(root) {
+    Array.prototype.forEach.call(root.querySelectorAll("time[data-clock]"), function (el) {
+      var at = new Date(el.getAttribute("datetime"));
+      if (!isNaN(at)) { el.textContent = ("0" + at.getHours()).slice(-2) + ":" + ("0" + at.getMinutes()).slice(-2); el.title = at.toString(); }
+    });
+  }
+  document.addEventListener("DOMContentLoaded", function () { local(document); });
+  document.addEventListener("htmx:load", function (e) { local(e.target); });
+})();
