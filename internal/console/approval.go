@@ -161,7 +161,7 @@ func (c *Console) approvalOf(ctx context.Context, q desk.Question, p identity.Pr
 		}
 	}
 	if q.State == approval.Pending {
-		if pending, err := c.o.Gateway.Desk().Questions(ctx, approval.Pending, "", "", pageOfApprovals); err == nil { // without them there are no links to the neighbours
+		if pending, err := c.o.Gateway.Desk().Urgent(ctx, "", "", "", pageOfApprovals); err == nil { // without them there are no links to the neighbours
 			if i := slices.IndexFunc(pending, func(o desk.Question) bool { return o.ID == q.ID }); i >= 0 {
 				if i > 0 {
 					d.Prev = pending[i-1].ID
@@ -243,7 +243,7 @@ func (c *Console) approve(w http.ResponseWriter, r *http.Request, p identity.Pri
 		err = checkRead(form, "read", q.Approval)
 	}
 	if err == nil {
-		err = checkTicks(r.PostForm["checked"], q)
+		err = checkTicks(form, q)
 	}
 	c.answer(w, r, p, err, as, desk.Response{Decision: approval.Approve, Reason: form("comment")})
 }

@@ -10,19 +10,26 @@ import (
 	"sallyport.example/internal/desk"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/identity"
+	"sallyport.example/internal/policy"
 )
+
+// risksDown are the risks, the highest first.
+var risksDown = []policy.Risk{policy.Critical, policy.High, policy.Medium, policy.Low}
 
 const (
 	pageOfApprovals = 50
 	maxSimilar      = 100 // of one session, which has no more open
 )
 
-// queuePage lists the questions of one state, newest first. Similar ones that wait stand together.
+// queuePage lists the questions of one state: those that wait by risk and then by deadline, others newest first. Similar ones that wait stand together.
 type queuePage struct {
 	Done   *desk.Question // the question that the person has just answered
 	Vote   *approval.Vote // how
 	State  approval.State
 	States []approval.State
+	Risk   string // of which requests are shown; "": of any
+	Risks  []policy.Risk
+	Agent  string // of which requests are shown; "": of any
 	// Soon are the questions that silence will permit, the next one first. They stand on the first page: whoever does nothing lets them run.
 	Soon    []group
 	Groups  []group
@@ -75,7 +82,18 @@ func (c *Console) approvals(w http.ResponseWriter, r *http.Request, p identity.P
 		c.fail(w, r, p, fault.New(fault.NotFound, "There is no such state of approvals.").Try("Choose one of those above the list."))
 		return
 	}
-	found, err := c.o.Gateway.Desk().Questions(r.Context(), d.State, "", d.After, pageOfApprovals+1)
+	d.Risk, d.Agent, d.Risks = q.Get("risk"), q.Get("agent"), risksDown
+	if d.Risk != "" && !slices.Contains(policy.Risks, policy.Risk(d.Risk)) {
+		c.fail(w, r, p, fault.New(fault.NotFound, "There is no such risk.").Try("Choose one of those above the list."))
+		return
+	}
+	var found []desk.Question
+	var err error
+	if d.State == approval.Pending {
+		found, err = c.o.Gateway.Desk().Urgent(r.Context(), d.Risk, d.Agent, d.After, pageOfApprovals+1)
+	} else {
+		found, err = c.o.Gateway.Desk().Questions(r.Context(), d.State, "", d.After, pageOfApprovals+1)
+	}
 	if err != nil {
 		c.fail(w, r, p, err)
 		return
@@ -84,7 +102,7 @@ func (c *Console) approvals(w http.ResponseWriter, r *http.Request, p identity.P
 		found = found[:pageOfApprovals]
 		d.Next = found[pageOfApprovals-1].ID
 	}
-	if d.Live = d.After == ""; d.Live && d.State == approval.Pending {
+	if d.Live = d.After == "" && d.Risk == "" && d.Agent == ""; d.Live && d.State == approval.Pending {
 		soon, err := c.o.Gateway.Desk().Silent(r.Context())
 		if err != nil {
 			c.fail(w, r, p, err)
@@ -99,6 +117,17 @@ func (c *Console) approvals(w http.ResponseWriter, r *http.Request, p identity.P
 			c.missing("the plans that wait", err)
 			d.Plans, d.NoPlans = nil, true
 		}
+	}
+	if d.State == approval.Pending { // what the person may answer stands first
+		mine := func(q desk.Question) bool { return c.o.Gateway.Desk().Entitled(voter(p), q.Approval) == nil }
+		slices.SortStableFunc(found, func(a, b desk.Question) int {
+			if x, y := mine(a), mine(b); x != y && x {
+				return -1
+			} else if x != y {
+				return 1
+			}
+			return 0
+		})
 	}
 	d.Groups = grouped(found, d.State == approval.Pending)
 	if d.State == approval.Pending && d.Next == "" {

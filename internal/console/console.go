@@ -38,8 +38,8 @@ import (
 	"sallyport.example/internal/web"
 )
 
-// policy is the Content-Security-Policy of every page.
-const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+// contentPolicy is the Content-Security-Policy of every page.
+const contentPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
 
 // ServerStatus is an upstream server and its state. Name, Version and Instructions are its own words: hostile text.
 type ServerStatus struct {
@@ -261,7 +261,7 @@ func (c *Console) outside(r *http.Request) error {
 func (c *Console) Register(handle func(pattern string, h http.Handler)) {
 	page := func(method, path string, h http.HandlerFunc) {
 		handle(method+" "+path, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("Content-Security-Policy", policy)
+			w.Header().Set("Content-Security-Policy", contentPolicy)
 			h(w, r)
 		}))
 	}

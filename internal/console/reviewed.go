@@ -66,9 +66,9 @@ func ticksOf(r *review.Review) (all []tick) {
 }
 
 // checkTicks refuses a form that does not say of each unconfirmed value that it was checked.
-func checkTicks(ticked []string, q desk.Question) error {
+func checkTicks(form func(string) string, q desk.Question) error {
 	for _, t := range ticksOf(q.Review) {
-		if !slices.Contains(ticked, t.token) {
+		if form("checked."+t.token) == "" {
 			return fault.New(fault.RequestMalformed, "Nothing confirms %s.", display.Line(q.Review.Values[t.values[0]].Argument, 80)).
 				At("checked").Try("Check it, and tick that you did.")
 		}
@@ -125,7 +125,7 @@ func (d *approvalPage) reviewed() {
 		if v.Role == "currency" && strings.HasSuffix(r.Does, " "+v.Text) { // the sentence has it
 			continue
 		}
-		if s.Tick == "" && len([]rune(v.Text)) > longValue {
+		if s.Tick == "" && !d.MustRead && len([]rune(v.Text)) > longValue {
 			quoted, _ := json.Marshal(v.Text) // a string always encodes
 			d.Letters = append(d.Letters, letter{v.Argument, exactly(quoted)})
 			continue

@@ -38,6 +38,8 @@ type Options struct {
 	// StopEpoch returns how many stops have reached the agent by now: the kill switch pulled, a quarantine. A question that was asked at another number
 	// counts for nothing.
 	StopEpoch func(agent string) int64
+	// StoppedBy says in a sentence who stopped the agent last, and why; "" if nobody did, or it runs again.
+	StoppedBy func(agent string) string
 	// Definition returns a tool's definition as it is now; false if there is no such tool.
 	Definition func(operation string) (Definition, bool)
 	// Origins returns what the session has read, and where the arguments of a request came from that no rule asked to be traced. It informs people.

@@ -99,6 +99,10 @@ type Filter struct {
 	State   approval.State // "": in any
 	// Silent, without a Session: only those that silence answers, the next one first.
 	Silent bool
+	// Urgent, with the state Pending and without a Session: the riskiest first, and of one risk the one that ends first.
+	Urgent bool
+	Risk   string // with Urgent, those of this risk; "": of any
+	Agent  string // with Urgent, those of this agent; "": of any
 	// Operation: those about this operation, of the Session if there is one.
 	Operation string
 	// Destination, without a Session: those about this value of an argument, as canonical JSON.

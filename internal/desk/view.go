@@ -113,6 +113,12 @@ func (d *Desk) Questions(ctx context.Context, state approval.State, sessionID, a
 	return d.list(ctx, Filter{Session: sessionID, State: state, Now: d.o.Now(), After: after, Limit: limit})
 }
 
+// Urgent returns the questions that wait, the riskiest first and of one risk the one that ends first, after the one with the id after; of one risk
+// and agent, "": of any.
+func (d *Desk) Urgent(ctx context.Context, risk, agent, after string, limit int) ([]Question, error) {
+	return d.list(ctx, Filter{State: approval.Pending, Urgent: true, Risk: risk, Agent: agent, Now: d.o.Now(), After: after, Limit: limit})
+}
+
 // maxSilentListed bounds what Silent returns.
 const maxSilentListed = 50
 

@@ -121,7 +121,11 @@ func (d *Desk) withdrawStopped(ctx context.Context, a approval.Approval) error {
 			return err
 		}
 	}
-	if err := d.withdraw(ctx, a.ID, "rule:stopped", whyStopped); err != nil && !isOver(err) {
+	why := whyStopped
+	if by := d.o.StoppedBy(a.Agent); by != "" {
+		why = by
+	}
+	if err := d.withdraw(ctx, a.ID, "rule:stopped", why); err != nil && !isOver(err) {
 		return err
 	}
 	return nil

@@ -165,7 +165,7 @@ func New(ctx context.Context, o Options) (*Gateway, error) {
 		Store: o.Store, Environment: o.Environment, PerMinute: first.Limits.AsksPerMinute,
 		Voter:   func(person string) (approval.Voter, bool) { return g.settings.Load().Voter(person) },
 		Expires: func() time.Duration { return g.settings.Load().Limits.ApprovalExpires }, DrillEvery: func() int { return g.settings.Load().Limits.DrillEvery }, Draw: o.Draw, Now: g.now, Since: g.clock.since, Log: o.Log, Definition: g.toolDefinition, ActionType: g.actionType,
-		StopEpoch: func(agent string) int64 { return g.standing.StopEpoch(agent) }, JudgeChanged: g.judgeChanged, Origins: g.origins,
+		StopEpoch: func(agent string) int64 { return g.standing.StopEpoch(agent) }, JudgeChanged: g.judgeChanged, Origins: g.origins, StoppedBy: func(agent string) string { return g.standing.StoppedBy(agent) },
 		Changed: func(id string) { g.feed.Publish(changes.Approval, id) },
 	})
 	g.catalogue, err = catalogue.New(ctx, catalogue.Options{

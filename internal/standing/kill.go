@@ -1,6 +1,7 @@
 package standing
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -208,6 +209,29 @@ func (s *Standing) Killed(agent string) bool {
 // StopEpoch returns a number that grows with each stop that reaches the agent: its own switch or that of all pulled, or a quarantine. What people answered
 // about the agent before counts only while the number is the same.
 func (s *Standing) StopEpoch(agent string) int64 { return s.kill.stops(agent) + s.aside.times(agent) }
+
+// StoppedBy says in a sentence who stopped the agent, or put it in quarantine, and why; "" for one that may work. The reason is a person's: it
+// is escaped where it is shown.
+func (s *Standing) StoppedBy(agent string) string {
+	said := func(what, by, reason string) string {
+		out := what + " by " + cmp.Or(by, "nobody known") + " after this was asked."
+		if reason != "" {
+			out += " Reason: " + reason
+		}
+		return out
+	}
+	switches := s.KillStatus()
+	if sw := switches.Agents[agent]; sw.Active {
+		return said("The agent was stopped", sw.By, sw.Reason)
+	}
+	if q, is := s.Quarantined(agent); is {
+		return said("The agent was put in quarantine", q.By, q.Reason)
+	}
+	if switches.Global.Active {
+		return said("All agents were stopped", switches.Global.By, switches.Global.Reason)
+	}
+	return ""
+}
 
 // Disable pulls the switch for one agent, or for all with "". Running calls are cancelled before it returns (AG-4).
 func (s *Standing) Disable(agent, by, reason string) Switches {

@@ -422,6 +422,9 @@ var stateAt = map[approval.State]string{
 	"":                  "$1 > 0",
 }
 
+// urgencies are the risks by the number that the column urgency has for them.
+var urgencies = []string{"CRITICAL", "HIGH", "MEDIUM", "LOW"}
+
 // Approvals implements desk.Store.
 func (r *Reader) Approvals(ctx context.Context, f desk.Filter) ([]approval.Approval, error) {
 	where, known := stateAt[f.State]
@@ -453,6 +456,26 @@ func (r *Reader) Approvals(ctx context.Context, f desk.Filter) ([]approval.Appro
 	case f.Operation != "":
 		query += " AND operation = $4"
 		args = append(args, f.Operation)
+	case f.Urgent:
+		order = "urgency, expires, n"
+		query = "SELECT n FROM approvals WHERE " + where + " AND state IN ('pending', 'deferred') AND $2 > 0" // so that approvals_urgent serves it
+		if f.After != "" {
+			query += " AND (urgency, expires, n) > (SELECT urgency, expires, n FROM approvals WHERE id = $4)"
+		} else {
+			query += " AND $4 = ''"
+		}
+		args = append(args, f.After)
+		if f.Risk != "" {
+			query += " AND urgency = $5"
+			args = append(args, int64(slices.Index(urgencies, f.Risk)))
+		} else {
+			query += " AND $5 = 0"
+			args = append(args, int64(0))
+		}
+		if f.Agent != "" {
+			query += " AND agent = $6"
+			args = append(args, f.Agent)
+		}
 	case f.Silent:
 		query += " AND silence > $1"
 		order = "silence, n"

@@ -181,16 +181,16 @@ func TestPeopleApprove(t *testing.T) {
 	b.see("No request waits for an answer")
 
 	call := asksPeople(t, cs, "bank_transfer", pay(480))
-	b.see("bank.transfer 480 EUR") // by itself
+	b.see("Transfer 480 EUR → DE02…20 51") // by itself
 	b.see("Approvals 1 waiting")
 	b.click("a.what")
-	b.see("What could go wrong")
-	b.see("Waits for one person.")
-	shown := eval[string](b, "document.querySelector('pre.exact').textContent")
+	b.see("If wrong")
+	b.see("1 approval ·")
+	shown := eval[string](b, "document.querySelector('#exact').textContent")
 	digest := eval[string](b, "document.querySelector('.fingerprints code').textContent")
 	b.shot("approval-high")
 	b.approve()
-	b.see("You approved bank.transfer")
+	b.see("You approved Transfer")
 	if r := call.came(t); r.IsError || r.text() != "transferred" {
 		t.Errorf("the call: %+v", r)
 	}
@@ -211,10 +211,11 @@ func TestPeopleApprove(t *testing.T) {
 	b.see("481 EUR")
 	b.press("j")
 	b.press(kb.Enter)
-	b.see("Waits for one person.")
+	b.see("1 approval ·")
 	b.press("?")
 	b.see("No key answers by itself")
 	b.press(kb.Escape)
+	b.tickByKeys()
 	b.press("a")
 	if focus := eval[string](b, "document.activeElement.id"); focus != "do-approve" || len(d.bank.all()) != 1 {
 		t.Errorf("the key a led to %q", focus)
@@ -229,7 +230,8 @@ func TestPeopleApprove(t *testing.T) {
 	b.see("482 EUR")
 	b.tabTo("[data-row]")
 	b.press(kb.Enter)
-	b.see("Waits for one person.")
+	b.see("1 approval ·")
+	b.tickByKeys()
 	b.tabTo("#do-approve")
 	b.press(kb.Enter)
 	b.see("You approved")
@@ -242,7 +244,7 @@ func TestPeopleApprove(t *testing.T) {
 	b.open(d.admin + "/approvals")
 	b.see("483 EUR")
 	b.click("a.what")
-	b.see("Waits for one person.")
+	b.see("1 approval ·")
 	b.approve()
 	b.see("You approved")
 	if r := call.came(t); r.IsError {
@@ -266,6 +268,15 @@ func (b *browser) tabTo(selector string) {
 	b.t.Fatalf("Tab does not lead to %s", selector)
 }
 
+// tickByKeys ticks with Tab and the space bar what has to be ticked.
+func (b *browser) tickByKeys() {
+	b.t.Helper()
+	for range eval[int](b, `document.querySelectorAll("input.must").length`) {
+		b.tabTo("input.must:not(:checked)")
+		b.press(" ")
+	}
+}
+
 // CRITICAL takes two people in two browsers. Each sees what the other does.
 func TestPeopleTwo(t *testing.T) {
 	d := newDesk(t, "")
@@ -277,11 +288,11 @@ func TestPeopleTwo(t *testing.T) {
 	ann, bob := d.ann(), d.bob()
 	for _, b := range []*browser{ann, bob} {
 		b.open(d.admin + "/approvals/" + q.ApprovalID)
-		b.see("Waits for 2 people: 0 of 2")
+		b.see("0 of 2 approvals")
 	}
 	ann.approve()
 	ann.see("1 of 2, another person has to approve it too")
-	bob.see("Waits for 2 people: 1 of 2") // by itself
+	bob.see("1 of 2 approvals") // by itself
 	bob.see("ann approved")
 	bob.shot("approval-critical-1-of-2")
 	if len(d.bank.all()) > 0 {
@@ -294,7 +305,7 @@ func TestPeopleTwo(t *testing.T) {
 	}
 	bob.enter("#comment", "I called them")
 	bob.approve()
-	bob.see("You approved bank.transfer")
+	bob.see("You approved Transfer")
 	ann.see("I called them")
 	ann.see("It was used by call")
 	if r := call.came(t); r.IsError || len(d.bank.all()) != 1 {
@@ -310,6 +321,7 @@ func TestPeopleRejectDefer(t *testing.T) {
 	call := asksPeople(t, cs, "bank_transfer", pay(480))
 	q := d.waits(1)[0]
 	b.open(d.admin + "/approvals/" + q.ApprovalID)
+	b.unfold("open-reject")
 	b.click("#do-reject") // the browser itself wants a reason
 	b.press("r")
 	if focus := eval[string](b, "document.activeElement.id"); focus != "reason" {
@@ -317,7 +329,7 @@ func TestPeopleRejectDefer(t *testing.T) {
 	}
 	b.enter("#reason", "We do not know <this> payee")
 	b.click("#do-reject")
-	b.see("You rejected bank.transfer")
+	b.see("You rejected Transfer")
 	if r := call.came(t); r.code() != "approval.rejected" || !strings.Contains(r.verdict.Reason, "We do not know <this> payee") {
 		t.Errorf("the agent was told %+v", r.verdict)
 	}
@@ -327,16 +339,17 @@ func TestPeopleRejectDefer(t *testing.T) {
 	call = asksPeople(t, cs, "bank_transfer", pay(481))
 	q = d.waits(1)[0]
 	b.open(d.admin + "/approvals/" + q.ApprovalID)
+	b.unfold("open-defer")
 	b.click("#do-defer")
-	b.see("You put off bank.transfer")
+	b.see("You postponed Transfer")
 	d.waits(0)
 	b.open(d.admin + "/approvals")
-	b.see("Put off HIGH bank.transfer")
+	b.see("Postponed HIGH Transfer 481 EUR")
 	b.click("a.what")
-	b.see("deferred Put off until")
+	b.see("Postponed until")
 	b.shot("approval-deferred")
 	b.approve() // deferred is not decided
-	b.see("You approved bank.transfer")
+	b.see("You approved Transfer")
 	if r := call.came(t); r.IsError || len(d.bank.all()) != 1 {
 		t.Errorf("the call: %+v, transfers: %v", r, d.bank.all())
 	}
@@ -351,6 +364,7 @@ func TestPeopleModify(t *testing.T) {
 	call := asksPeople(t, cs, "bank_transfer", pay(480))
 	q := d.waits(1)[0]
 	b.open(d.admin + "/approvals/" + q.ApprovalID)
+	b.unfold("open-reject")
 	b.click(`a[href$="/modify"]`)
 	b.see("Change the arguments of bank.transfer")
 	b.shot("modify")
@@ -380,7 +394,7 @@ func TestPeopleModify(t *testing.T) {
 	bob.open(d.admin + "/approvals/" + d.waits(1)[0].ApprovalID)
 	bob.see("What ann changed")
 	bob.approve()
-	bob.see("You approved bank.transfer")
+	bob.see("You approved Transfer")
 	if r := call.came(t); r.IsError || len(d.bank.all()) != 1 || !strings.Contains(d.bank.all()[0], "408") {
 		t.Errorf("the call: %+v, transfers: %v", r, d.bank.all())
 	}
@@ -434,9 +448,9 @@ func TestPeopleExpires(t *testing.T) {
 	call := asksPeople(t, d.agentOf(revision1125, nil), "bank_transfer", pay(480))
 	q := d.waits(1)[0]
 	b.open(d.admin + "/approvals/" + q.ApprovalID)
-	b.see("Waits for one person.")
+	b.see("1 approval ·")
 	b.see("expired Nobody decided until")
-	b.see("there is nothing to answer any more")
+	b.see("There is nothing to answer any more")
 	if eval[bool](b, "!!document.querySelector('#do-approve')") {
 		t.Error("it can still be approved")
 	}
@@ -461,6 +475,7 @@ func TestPeopleAtOnce(t *testing.T) {
 		}
 		bob.enter("#reason", "not this one")
 		ann.settle()
+		eval[any](ann, `document.querySelectorAll("input.must").forEach(e => { e.checked = true })`)
 		var both sync.WaitGroup
 		both.Go(func() { _, _ = try[any](ann, "document.querySelector('#do-approve').click()") })
 		both.Go(func() { _, _ = try[any](bob, "document.querySelector('#do-reject').click()") })
@@ -494,7 +509,7 @@ func TestPeopleMedium(t *testing.T) {
 	call := asksPeople(t, cs, "mail_send", letter)
 	b.see("runs in")
 	b.click("a.what")
-	b.see("unless somebody stops it")
+	b.see("unless stopped")
 	b.see("It was used by call") // by itself
 	if r := call.came(t); r.IsError || len(d.mail.all()) != 1 {
 		t.Errorf("%+v, sent: %v", r, d.mail.all())
@@ -503,11 +518,12 @@ func TestPeopleMedium(t *testing.T) {
 	letter["body"] = "Another one."
 	call = asksPeople(t, cs, "mail_send", letter)
 	b.open(d.admin + "/approvals/" + d.waits(1)[0].ApprovalID)
-	b.see("unless somebody stops it")
+	b.see("unless stopped")
 	b.shot("approval-medium")
+	b.unfold("open-reject")
 	b.enter("#reason", "Not to them")
 	b.click("#do-reject")
-	b.see("You rejected mail.send")
+	b.see("You rejected Send a mail")
 	if r := call.came(t); r.code() != "approval.rejected" || len(d.mail.all()) != 1 {
 		t.Errorf("%+v, sent: %v", r.verdict, d.mail.all())
 	}
@@ -515,5 +531,5 @@ func TestPeopleMedium(t *testing.T) {
 	letter["body"] = "A third one."
 	asksPeople(t, cs, "mail_send", letter)
 	b.open(d.admin + "/approvals/" + d.waits(1)[0].ApprovalID)
-	b.see("Waits for one person.")
+	b.see("1 approval ·")
 }

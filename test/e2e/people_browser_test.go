@@ -227,6 +227,7 @@ func (b *browser) settle() {
 func (b *browser) click(selector string) {
 	b.t.Helper()
 	b.settle()
+	_, _ = try[any](b, "document.querySelector("+quote(selector)+")?.scrollIntoView({block: 'center'})") // away from what sticks to the edges
 	b.do("click "+selector, chromedp.Click(chromedp.CSS(selector)))
 }
 
@@ -314,7 +315,7 @@ func (b *browser) screen(name string) {
 func (b *browser) approve() {
 	b.t.Helper()
 	b.settle()
-	for _, id := range eval[[]string](b, `Array.from(document.querySelectorAll("input[name=checked]:not(:checked)"), e => e.id)`) {
+	for _, id := range eval[[]string](b, `Array.from(document.querySelectorAll("input.must:not(:checked)"), e => e.id)`) {
 		b.click("#" + id)
 	}
 	b.click("#do-approve")

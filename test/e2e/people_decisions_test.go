@@ -167,7 +167,7 @@ func TestPeopleDecisions(t *testing.T) {
 			if !eval[bool](b, `(() => { const r = document.querySelector("#do-approve").getBoundingClientRect(); return r.width > 40 && r.top > 0 && r.bottom <= innerHeight && r.right <= innerWidth })()`) {
 				t.Error("the button that approves is out of sight")
 			}
-			ticks := eval[[]string](b, `Array.from(document.querySelectorAll("input[name=checked]"), e => e.closest("div").querySelector("dt").textContent)`)
+			ticks := eval[[]string](b, `Array.from(document.querySelectorAll("input.must"), e => e.closest("div").querySelector("dt").textContent)`)
 			if !slices.Equal(ticks, c.Ticks) {
 				t.Errorf("it wants ticks for %v, want %v", ticks, c.Ticks)
 			}
@@ -211,7 +211,7 @@ func TestPeopleTicks(t *testing.T) {
 	if state := o.approvalState(a.ApprovalID); state != "pending" {
 		t.Fatalf("it is %s", state)
 	}
-	b.click("input[name=checked]")
+	b.click("input.must")
 	b.click("#do-approve")
 	b.see("You approved")
 	if state := o.approvalState(a.ApprovalID); state != "approved" {

@@ -76,10 +76,10 @@ func TestPeopleDemo(t *testing.T) {
 	b.shot("demo-1-link")
 	b.click("button")
 	b.see("Requests that wait")
-	b.see("bank.transfer 480 EUR")
+	b.see("Transfer 480 EUR → DE02…20 51")
 	b.shot("demo-2-overview")
 	b.click(`a[href^="/approvals/appr_"]`)
-	b.see("What could go wrong")
+	b.see("If wrong")
 	b.shot("demo-3-request")
 	b.approve()
 	eventually(t, 30*time.Second, "the demo says that it was carried out", func() bool {

@@ -31,7 +31,7 @@ func TestPeopleHold(t *testing.T) {
 		q := d.waits(1)[0]
 		b.open(d.admin + "/approvals/" + q.ApprovalID)
 		b.approve()
-		b.see("You approved bank.transfer")
+		b.see("You approved Transfer")
 		return q
 	}
 	ran := func(n int, q client.Approval) {
@@ -110,7 +110,7 @@ func TestPeopleDropped(t *testing.T) {
 	b := d.ann()
 	b.open(d.admin + "/approvals/" + q.ApprovalID)
 	b.approve()
-	b.see("You approved bank.transfer")
+	b.see("You approved Transfer")
 	if n := len(d.bank.all()); n > 0 {
 		t.Fatalf("%d transfers, for nobody", n)
 	}
@@ -198,7 +198,7 @@ func TestPeopleKill9(t *testing.T) {
 	b.expect(broken...)
 	b.open(w.admin + "/approvals/" + after.ApprovalID)
 	b.approve()
-	b.see("You approved bank.transfer")
+	b.see("You approved Transfer")
 	if r := must(t, w.connect(token, revision1125, nil), "bank_transfer", pay(480)); r.IsError || len(bank.all()) != 1 {
 		t.Errorf("%+v, transfers: %v", r, bank.all())
 	}
@@ -260,7 +260,7 @@ func TestPeopleKill9Dispatched(t *testing.T) {
 	b.expect(broken...)
 	b.open(w.admin + "/approvals/" + q.ApprovalID)
 	b.approve()
-	b.see("You approved bank.transfer")
+	b.see("You approved Transfer")
 	eventually(t, 20*time.Second, "the call is under way", func() bool { return got.Load() == 1 })
 	w.kill()
 	_ = cs.Close()

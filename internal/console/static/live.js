@@ -38,3 +38,13 @@
   document.addEventListener("DOMContentLoaded", function () { local(document); });
   document.addEventListener("htmx:load", function (e) { local(e.target); });
 })();
+// The title of the page has how much waits, as the navigation has it.
+(function () {
+  "use strict";
+  document.addEventListener("htmx:afterSettle", function () {
+    var count = document.getElementById("waiting");
+    if (!count || !count.firstChild) { return; }
+    var n = count.firstChild.textContent.trim(), bare = document.title.replace(/^\([^)]*\) /, "");
+    document.title = (n && n !== "0" ? "(" + n + ") " : "") + bare;
+  });
+})();
