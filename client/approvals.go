@@ -174,6 +174,8 @@ type Approval struct {
 	Similar       string     `json:"similar,omitempty"`          // the same for those that can be answered together
 	SessionLabels []string   `json:"session_labels"`             // what the session holds now
 	SessionPhase  string     `json:"session_phase,omitempty"`
+	Line          string     `json:"line"`        // what it does and whom it reaches, in a few words
+	Unconfirmed   int        `json:"unconfirmed"` // how many of the values that decide are confirmed by nothing
 
 	// For one approval, not in lists.
 	Held        []Held          `json:"held,omitempty"`         // the session's labels with the calls that they came from
@@ -181,7 +183,52 @@ type Approval struct {
 	Plan        *Plan           `json:"plan,omitempty"`
 	Earlier     []Earlier       `json:"earlier,omitempty"` // what was decided about the same destinations before, newest first
 	Before      json.RawMessage `json:"before,omitempty"`  // the arguments before a person changed them
+	Review      *Review         `json:"review,omitempty"`  // what a person needs to know to answer it
 	Drill       bool            `json:"drill,omitempty"`   // no agent asked: it should be rejected. Set once it is answered
+}
+
+// Review is what a person needs to know to answer a request. Its texts have values of agents and strangers in them.
+type Review struct {
+	Does       string        `json:"does"`
+	To         []string      `json:"to,omitempty"` // whom or what it reaches
+	Line       string        `json:"line"`
+	Objections []Objection   `json:"objections,omitempty"` // what speaks against it, the strongest first
+	Values     []ReviewValue `json:"values,omitempty"`     // of the arguments, those that decide first
+	Covers     []string      `json:"covers,omitempty"`     // what a yes allows besides this call
+	Harm       string        `json:"harm,omitempty"`
+}
+
+// Objection is one thing that speaks against a call.
+type Objection struct {
+	Code     string `json:"code"`
+	Argument string `json:"argument,omitempty"`
+	Title    string `json:"title"`
+	Text     string `json:"text"`
+}
+
+// ReviewValue is one value of the arguments.
+type ReviewValue struct {
+	Argument string     `json:"argument"`
+	Role     string     `json:"role,omitempty"`
+	Text     string     `json:"text"`
+	Verdict  string     `json:"verdict"` // confirmed, unconfirmed, unchecked
+	Says     string     `json:"says"`
+	Why      string     `json:"why,omitempty"`  // what the rules found, in their words
+	Core     bool       `json:"core,omitempty"` // it decides where something goes, what it costs or what it affects
+	Seen     []Sighting `json:"seen,omitempty"`
+	Others   []Sighting `json:"others,omitempty"` // other values that stand where one would look for this one
+}
+
+// Sighting is a place where the session has read a value.
+type Sighting struct {
+	Place     string    `json:"place"`
+	Value     string    `json:"value"`
+	Operation string    `json:"operation,omitempty"`
+	CallID    string    `json:"call_id,omitempty"`
+	Record    int       `json:"record,omitempty"`
+	Field     string    `json:"field,omitempty"`
+	At        time.Time `json:"at,omitzero"`
+	Outsider  bool      `json:"outsider,omitempty"` // an outsider may have written it
 }
 
 // Described is what a tool does, in the words of whoever describes it.

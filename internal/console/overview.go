@@ -9,7 +9,6 @@ import (
 	"unicode"
 
 	"sallyport.example/internal/anchor"
-	"sallyport.example/internal/approval"
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/desk"
@@ -92,7 +91,7 @@ func (c *Console) overviewOf(r *http.Request, p identity.Principal) overviewPage
 		slices.SortFunc(d.Stopped, func(a, b stoppedAgent) int { return strings.Compare(a.ID, b.ID) })
 		soon, err := c.o.Gateway.Desk().Silent(ctx)
 		if newest := []desk.Question(nil); err == nil {
-			newest, err = c.o.Gateway.Desk().Questions(ctx, approval.Pending, "", "", shownWaiting+len(soon))
+			newest, err = c.o.Gateway.Desk().Urgent(ctx, "", "", "", shownWaiting+len(soon))
 			d.Waiting = append(soon, except(newest, soon)...)
 			d.Waiting = d.Waiting[:min(len(d.Waiting), max(shownWaiting, min(len(soon), shownSoon)))]
 		}

@@ -339,7 +339,7 @@ func TestAnswers(t *testing.T) {
 	if q := now(first); q.State != "approved" || q.Votes[0].Person != "carol" || q.Votes[0].Comment != "go on" {
 		t.Errorf("approved: %+v", q)
 	}
-	if next := carol.get(a.header.Get("Location")); !strings.Contains(checkPage(t, "next", next).text, "You approved comm.exec") || !strings.Contains(next.body, `href="/approvals/`+second.ApprovalID+`" data-row autofocus`) ||
+	if next := carol.get(a.header.Get("Location")); !strings.Contains(checkPage(t, "next", next).text, "You approved Run the command") || !strings.Contains(next.body, `href="/approvals/`+second.ApprovalID+`" data-row autofocus`) ||
 		strings.Count(next.body, "autofocus") != 1 || strings.Contains(next.body, `id="approve"`) {
 		t.Errorf("the next page does not say what was done, or does not lead to the next request: %s", next.body)
 	}
@@ -368,7 +368,7 @@ func TestAnswers(t *testing.T) {
 	if q := now(second); q.State != "deferred" {
 		t.Errorf("deferred: %+v", q)
 	}
-	if queue := checkPage(t, "queue", carol.get("/approvals?done="+second.ApprovalID)); !strings.Contains(queue.text, "Put off") || !strings.Contains(queue.text, "You put off") || !strings.Contains(queue.ids["queue"], "for carol") {
+	if queue := checkPage(t, "queue", carol.get("/approvals?done="+second.ApprovalID)); !strings.Contains(queue.text, "Postponed") || !strings.Contains(queue.text, "You postponed") || !strings.Contains(queue.ids["queue"], "for carol") {
 		t.Errorf("the queue: %s", queue.text)
 	}
 	// Change.
@@ -651,9 +651,9 @@ func TestWhatIsShown(t *testing.T) {
 	one := carol.get("/approvals/" + q.ID)
 	p := checkPage(t, "one", one)
 	for id, wants := range map[string][]string{
-		"risk": {"HIGH"}, "sources": {"Where each argument came from"}, "main": {"What could go wrong", "dora", "worker", why.UserRequest, why.MissingKnowledge, why.ExpectedUse, "risk.operator", "host:laptop", "mail.search_email", read.CallID,
-			"Since this was asked it took on internal", "Earlier decisions", "rejected", "not this week", q.Digest, q.CallDigest, "its own words", "Waits for one person",
-			"destination", `"pay@acme.example"`, "to is not confirmed", "record 3 of mail.find", "sender", "call_7", "no one", `"m-7"`, "id is in the person's request", "the person’s request"},
+		"state": {"HIGH", "1 approval"}, "main": {"Where each value came from", "If wrong", "dora", "worker", why.UserRequest, why.MissingKnowledge, why.ExpectedUse, "risk.operator", "host:laptop", "mail.search_email", read.CallID,
+			"Since this was asked the session has also read internal data", "Earlier decisions", "rejected", "not this week", q.Digest, q.CallDigest, "its own words",
+			"destination", "pay@acme.example", "to is not confirmed", "record 3 of mail.find", "sender", "call_7", "no one", "m-7", "id is in the person's request", "named in the request"},
 	} {
 		for _, want := range wants {
 			if !strings.Contains(p.ids[id], want) {
@@ -765,11 +765,11 @@ func TestSilence(t *testing.T) {
 	at := "/approvals/" + asked.ID
 	a := carol.get(at)
 	p := checkPage(t, "medium", a)
-	if !strings.Contains(p.ids["state"], "unless somebody stops it") || !regexp.MustCompile(`load delay:(\d|10)s`).MatchString(a.body) || !strings.Contains(carol.get("/approvals").body, "unless stopped") {
+	if !strings.Contains(p.ids["state"], "unless stopped") || !regexp.MustCompile(`load delay:(\d|10)s`).MatchString(a.body) || !strings.Contains(carol.get("/approvals").body, "unless stopped") {
 		t.Errorf("pending: %s", p.ids["state"])
 	}
 	w.clock.forward(15 * time.Second)
-	if p := checkPage(t, "silent", carol.get(at)); !strings.Contains(p.ids["state"], "By silence") || strings.Contains(p.ids["answer"], "Put off") || !strings.Contains(p.ids["answer"], "Stop it") {
+	if p := checkPage(t, "silent", carol.get(at)); !strings.Contains(p.ids["state"], "By silence") || strings.Contains(p.ids["answer"], "Remind me") || !strings.Contains(p.ids["answer"], "Stop it") {
 		t.Errorf("after its time: %s %s", p.ids["state"], p.ids["answer"])
 	}
 	if a := carol.post(at+"/reject", url.Values{"digest": {asked.Digest}, "reason": {"not that"}}); a.status != 303 {

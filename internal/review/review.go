@@ -69,7 +69,8 @@ type Value struct {
 	Role     string  `json:"role,omitempty"`
 	Text     string  `json:"text"`
 	Verdict  Verdict `json:"verdict"`
-	Says     string  `json:"says"` // the verdict in words
+	Says     string  `json:"says"`          // the verdict in words
+	Why      string  `json:"why,omitempty"` // what the rules found, in their words
 	// Core values decide where something goes, what it costs and what it affects. Whoever approves an unconfirmed one says that they checked it.
 	Core bool       `json:"core,omitempty"`
 	Seen []Sighting `json:"seen,omitempty"` // where the session has read it
@@ -159,6 +160,9 @@ func (r *reviewer) values() []Value {
 		all = append(all, r.value(leaf.Path, fmt.Sprint(leaf.Value)))
 	}
 	for _, f := range r.Findings {
+		if f.Value != "" && provenance.Role(f.Role) != provenance.Content && len(all) < maxValues && !slices.ContainsFunc(all, func(v Value) bool { return isAbout(f, v.Argument, v.Text) }) {
+			all = append(all, r.value(f.Argument, f.Value)) // what was traced is shown, wherever it stands
+		}
 		if f.Value == "" && !f.Confirmed && len(all) < maxValues { // a destination without a value
 			all = append(all, Value{Argument: f.Argument, Role: f.Role, Verdict: Unconfirmed, Says: "missing: the tool chooses", Core: true, missing: true})
 		}
@@ -194,7 +198,7 @@ func (r *reviewer) value(path, text string) Value {
 	}
 	f := r.Findings[i]
 	v.Role = cmp.Or(v.Role, f.Role)
-	v.Core = provenance.Role(f.Role).Core()
+	v.Core, v.Why = provenance.Role(f.Role).Core(), f.Text
 	if f.Confirmed {
 		v.Verdict, v.Says = Confirmed, r.confirmedBy(f)
 		if f.By == string(provenance.ByNamedPayee) { // calculated: what else it could be helps to decide
@@ -204,6 +208,12 @@ func (r *reviewer) value(path, text string) Value {
 	}
 	v.Verdict = Unconfirmed
 	r.trace(&v)
+	if len(v.Seen) == 0 && f.Operation != "" { // what the session read is not here any more, and the rules had it
+		v.Seen = []Sighting{{
+			Place: fmt.Sprintf("record %d of %s", f.Record, f.Operation), Value: f.Value, Operation: f.Operation, CallID: f.CallID, Record: f.Record, Field: f.Field,
+			At: call.TimeOf(f.CallID), Outsider: true,
+		}}
+	}
 	v.Says = says(v)
 	return v
 }

@@ -214,21 +214,17 @@ func (s *Standing) StopEpoch(agent string) int64 { return s.kill.stops(agent) + 
 // is escaped where it is shown.
 func (s *Standing) StoppedBy(agent string) string {
 	said := func(what, by, reason string) string {
-		out := what + " by " + cmp.Or(by, "nobody known") + " after this was asked."
-		if reason != "" {
-			out += " Reason: " + reason
-		}
-		return out
+		return what + " by " + cmp.Or(by, "nobody known") + ": " + cmp.Or(reason, "no reason given")
 	}
 	switches := s.KillStatus()
 	if sw := switches.Agents[agent]; sw.Active {
-		return said("The agent was stopped", sw.By, sw.Reason)
+		return said("The agent was stopped after this was asked,", sw.By, sw.Reason)
 	}
 	if q, is := s.Quarantined(agent); is {
-		return said("The agent was put in quarantine", q.By, q.Reason)
+		return said("The agent was stopped after this was asked, put in quarantine", q.By, q.Reason)
 	}
 	if switches.Global.Active {
-		return said("All agents were stopped", switches.Global.By, switches.Global.Reason)
+		return said("All agents were stopped after this was asked,", switches.Global.By, switches.Global.Reason)
 	}
 	return ""
 }
