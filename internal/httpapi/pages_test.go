@@ -454,7 +454,7 @@ func TestLateAnswers(t *testing.T) {
 	if a := carol.post("/approvals/"+two.ApprovalID+"/approve", url.Values{"digest": {two.Digest}}); a.status != 303 || state(two.ApprovalID) != "pending" {
 		t.Fatalf("one of two: %d", a.status)
 	}
-	for b, want := range map[browser]string{carol: "You approved it. Another person has to as well", erin: "1 of 2 so far"} {
+	for b, want := range map[browser]string{carol: "You approved it. Another person has to as well", erin: "Approve (1 of 2)"} {
 		if p := checkPage(t, "one of two", b.get("/approvals/"+two.ApprovalID)); !strings.Contains(p.text, want) || !strings.Contains(p.ids["state"], "1 of 2") {
 			t.Errorf("one of two: %s", p.text)
 		}
@@ -543,7 +543,7 @@ func TestHostileArguments(t *testing.T) {
 			}
 			return p.text
 		}
-		one.shown = append(one.shown, "Arguments")
+		one.shown = append(one.shown, "Exact arguments")
 		answer := carol.get("/approvals/" + id)
 		if name == "bidi" && !strings.Contains(answer.body, `invoice<mark>\u202e</mark>gpj.exe<mark>\u2066</mark>`) {
 			t.Errorf("what can't be seen is not marked: %s", answer.body)

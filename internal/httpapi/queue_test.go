@@ -73,7 +73,7 @@ func TestWhatRunsSoonIsInSight(t *testing.T) {
 	if body := carol.get("/approvals").body; !strings.Contains(body, "Will run automatically") {
 		t.Errorf("the queue: %s", body)
 	}
-	if count := carol.get("/approvals/count").body; !strings.HasPrefix(count, "55<") {
+	if count := carol.get("/approvals/count").body; !strings.HasPrefix(count, "54<") {
 		t.Errorf("the number is %s", count)
 	}
 	// Silence answers nothing any more where somebody has spoken.
@@ -90,7 +90,7 @@ func TestWhatRunsSoonIsInSight(t *testing.T) {
 			t.Errorf("%s says of what was put off that it runs by itself", path)
 		}
 	}
-	if !strings.Contains(carol.get("/approvals").body, `href="/approvals/`+last+`"`) {
+	if !strings.Contains(carol.get("/approvals?risk=MEDIUM").body, `href="/approvals/`+last+`"`) {
 		t.Error("what was put off does not come back")
 	}
 }

@@ -56,6 +56,11 @@ func sentence(action string, a approval.Approval, values []Value) (does string, 
 	if len(to) == 0 {
 		to = with(provenance.Path, provenance.Repository, provenance.Selector, provenance.Target, provenance.Table)
 	}
+	for _, v := range values {
+		if len(to) == 0 && (v.kind == "link" || v.kind == "mail" || v.kind == "account") { // nobody said what the arguments are for
+			to = []string{v.Text}
+		}
+	}
 	return does, to
 }
 

@@ -327,6 +327,38 @@ func TestStatesByTime(t *testing.T) {
 	}
 }
 
+// What waits is read by risk, then by deadline, page after page, and each of it once.
+func TestApprovalsByUrgency(t *testing.T) {
+	db := openDB(t)
+	s := opened(t, db, "a")
+	n := 0
+	next := func(risk string, in time.Duration) string {
+		n++
+		a, err := approval.New(question(t, s, n, func(a *approval.Approval) { a.Risk = risk }), time.Now(), in)
+		must(t, err)
+		return ask(t, db, a).ID
+	}
+	low, lateHigh, critical, high, medium := next("LOW", time.Minute), next("HIGH", 50*time.Minute), next("CRITICAL", 40*time.Minute), next("HIGH", 30*time.Minute), next("MEDIUM", time.Minute)
+	read := func(f desk.Filter) (ids []string) {
+		f.State, f.Urgent, f.Now, f.Limit = approval.Pending, true, time.Now(), 2
+		for {
+			page, err := db.Approvals(t.Context(), f)
+			must(t, err)
+			for _, a := range page {
+				ids = append(ids, a.ID)
+			}
+			if len(page) < f.Limit {
+				return ids
+			}
+			f.After = page[len(page)-1].ID
+		}
+	}
+	equal(t, "all", read(desk.Filter{}), []string{critical, high, lateHigh, medium, low})
+	equal(t, "of one risk", read(desk.Filter{Risk: "HIGH"}), []string{high, lateHigh})
+	equal(t, "of the agent", read(desk.Filter{Agent: s.Agent}), []string{critical, high, lateHigh, medium, low})
+	equal(t, "of another agent", read(desk.Filter{Agent: "nobody"}), []string(nil))
+}
+
 // What an agent used first is there once an intent has said so, and not for one that was refused.
 func TestFirstUses(t *testing.T) {
 	db := openDB(t)
@@ -396,6 +428,7 @@ func TestOpenQuestionsAreFoundByIndex(t *testing.T) {
 		"of a session":      {selectOpen, []driver.Value{"sess_1", int64(1), int64(100)}},
 		"how many":          {countOpen, []driver.Value{"sess_1", int64(1)}},
 		"of all":            {"SELECT body FROM approvals WHERE " + stateAt["pending"] + " AND n < $2 ORDER BY n DESC LIMIT $3", []driver.Value{int64(1), int64(1 << 62), int64(100)}},
+		"by urgency":        {selectUrgent + stateAt["pending"] + " ORDER BY " + urgency + ", expires, n LIMIT $2", []driver.Value{int64(1), int64(50)}},
 		"about one call":    {approvalRows.all + " " + selectApprovalFor, []driver.Value{"sess_1", "x"}},
 		"of one with an id": {approvalRows.one, []driver.Value{"appr_1"}},
 	} {
@@ -412,7 +445,7 @@ func TestOpenQuestionsAreFoundByIndex(t *testing.T) {
 		}, "EXPLAIN QUERY PLAN "+q.query, q.args...); err != nil {
 			t.Fatal(err)
 		}
-		if got := strings.Join(plan, "; "); !strings.Contains(got, "INDEX") {
+		if got := strings.Join(plan, "; "); !strings.Contains(got, "INDEX") || name == "by urgency" && (!strings.Contains(got, "approvals_urgent") || strings.Contains(got, "TEMP B-TREE")) {
 			t.Errorf("pending questions %s: %s", name, got)
 		}
 	}
