@@ -33,7 +33,7 @@ var types = map[string]any{
 	"DeclareDeclaration": client.Declaration{}, "DeskQuestion": client.Approval{}, "ApprovalReason": client.ApprovalReason{}, "ApprovalFinding": client.Finding{}, "ApprovalVote": client.Vote{},
 	"ApprovalPage": client.ApprovalPage{}, "DeskVoteCounts": client.VoteCounts{}, "DeskEarlier": client.Earlier{}, "DeskDescribed": client.Described{}, "AnchorStatus": client.Anchor{}, "ModeStatus": client.Mode{}, "GatewayObserved": client.Observed{}, "SessionOpening": client.PhaseOpening{}, "SessionNext": client.OrderedNext{}, "GatewayNextSession": client.NextSession{}, "HookKey": client.HookKey{}, "StandingQuarantine": client.Quarantine{}, "SignInLink": client.SignInLink{}, "BatchItem": client.ApprovalRef{}, "DeskBatched": client.Batched{},
 	"CallAnswer": client.CallAnswer{}, "CallOutcome": client.CallOutcome{}, "SessionPage": client.SessionPage{}, "StoredList": client.StoredList{}, "StoredMark": client.StoredLabels{}, "SessionDamaged": client.DamagedSession{},
-	"TrialHere": client.Trial{}, "TrialAgent": client.TrialAgent{}, "Switch": client.Switch{}, "Replica": client.Replica{}, "KillStatus": client.KillStatus{}, "Agent": client.Agent{},
+	"TrialHere": client.Trial{}, "TrialAgent": client.TrialAgent{}, "Switch": client.Switch{}, "Replica": client.Replica{}, "KillStatus": client.KillStatus{}, "Agent": client.Agent{}, "ApprovedStanding": client.AgentApproval{}, "ApprovedVote": client.AgentVote{}, "ApprovedDifference": client.AgentDifference{}, "DiffField": client.ChangedValue{},
 	"ThreatSuspicion": client.Suspicion{}, "CatalogueAcceptance": client.Acceptance{}, "Accepted": client.Accepted{},
 	"CallInputs": client.Inputs{}, "CallInputFile": client.InputFile{}, "CallInputFolder": client.InputFolder{}, "CatalogueTool": client.Tool{}, "ServerStatus": client.Server{}, "Token": client.Token{}, "TokenBody": client.NewToken{}, "CreatedToken": client.CreatedToken{},
 	"AuditPage": client.AuditPage{}, "AuditArchived": client.ArchivedEntries{}, "AuditEntry": client.Entry{}, "AuditPayload": client.Payload{}, "AuditRow": client.Row{}, "EntryLeaf": client.EntryLeaf{},
@@ -47,10 +47,10 @@ var types = map[string]any{
 	"AddBody": client.NewDocument{}, "VersionBody": client.NewVersion{}, "KnowledgeSnapshot": client.KnowledgeSnapshot{}, "SnapshotList": client.KnowledgeSnapshots{}, "KnowledgeSpan": client.Span{},
 	"LibraryFound": client.KnowledgeFound{}, "LibraryHit": client.KnowledgeHit{}, "WithdrawBody": client.KnowledgeWithdrawal{}, "KnowledgeReaders": client.KnowledgeReaders{}, "Erasure": client.Erasure{},
 
-	"LabelsBody": "-", "SearchBody": "-", "AgentList": "-", "ToolList": "-", "ServerList": "-", "TokenList": "-", "CallBody": "-", "ApproveBody": "-", "RejectBody": "-", "DeferBody": "-", "ModifyBody": "-", "AsideBody": "-", "BatchBody": "-", "BatchAnswer": "-", "ValidateBody": "-", "PlanBody": "-",
+	"LabelsBody": "-", "SearchBody": "-", "AgentList": "-", "ApproveAgentBody": "-", "ToolList": "-", "ServerList": "-", "TokenList": "-", "CallBody": "-", "ApproveBody": "-", "RejectBody": "-", "DeferBody": "-", "ModifyBody": "-", "AsideBody": "-", "BatchBody": "-", "BatchAnswer": "-", "ValidateBody": "-", "PlanBody": "-",
 	"TrialBody": "-", "PhaseBody": "-", "ReleaseBody": "-", "ReasonBody": "-", "DigestBody": "-", "WordsBody": "-", "NextBody": "-", "AcceptBody": "-", "AcceptAllBody": "-", "AcceptedList": "-",
 	// The declaration is handed on as it is.
-	"AgentDeclaration": "-", "AgentKnowledge": "-", "AgentDataSources": "-", "AgentPermissions": "-", "AgentQuotas": "-", "AgentSystemPrompt": "-",
+	"AgentDeclaration": "-", "AgentDataSources": "-", "AgentPermissions": "-", "AgentQuotas": "-", "AgentSystemPrompt": "-", "AgentCost": "-", "AgentMitigation": "-", "AgentKnowledge": "-", "AgentAction": "-", "AgentRun": "-",
 }
 
 // notMine are fields of answers that the client leaves out.

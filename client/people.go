@@ -237,12 +237,67 @@ type Agent struct {
 	Mode        string          `json:"mode"`
 	StartPhase  string          `json:"start_phase"`
 	Sessions    string          `json:"sessions"`
-	Standing    string          `json:"standing"` // approved, quarantined, undeclared
+	Standing    string          `json:"standing"` // approved, unapproved, quarantined, undeclared
 	Digest      string          `json:"digest"`
 	Killed      bool            `json:"killed"` // by its own switch or the global one
 	Kill        *Switch         `json:"kill,omitempty"`
 	Quarantine  *Quarantine     `json:"quarantine,omitempty"`
+	Approval    *AgentApproval  `json:"approval,omitempty"`
 	Declaration json.RawMessage `json:"declaration,omitempty"`
+}
+
+// AgentApproval is how an agent's declaration stands, and who approved it.
+type AgentApproval struct {
+	State         string      `json:"state"` // approved, waiting, changed, unapproved
+	Text          string      `json:"text"`
+	Digest        string      `json:"digest"` // of the declaration as it is loaded
+	Needed        int         `json:"needed"` // how many people have to approve it
+	Votes         []AgentVote `json:"votes"`
+	Rule          string      `json:"rule,omitempty"` // that approved it; "": people
+	Before        string      `json:"approved_digest,omitempty"`
+	BeforeVersion string      `json:"approved_version,omitempty"`
+	LoadedBy      string      `json:"loaded_by,omitempty"`
+}
+
+// AgentVote is one person's yes to a declaration.
+type AgentVote struct {
+	Person  string    `json:"person"`
+	Aliases []string  `json:"aliases,omitempty"`
+	At      time.Time `json:"at"`
+	Own     bool      `json:"own"` // the person wrote or loaded it, or nobody else could have approved it
+	Reason  string    `json:"reason,omitempty"`
+}
+
+// AgentDifference compares a declaration with the one that was approved.
+type AgentDifference struct {
+	AgentID  string         `json:"agent_id"`
+	Digest   string         `json:"digest"`
+	Against  string         `json:"against,omitempty"` // "": none was approved
+	Fields   []ChangedValue `json:"fields"`
+	Breaking []string       `json:"breaking,omitempty"` // what in the output schema breaks its readers
+	Blocked  string         `json:"blocked,omitempty"`  // why it can't be approved as it is
+}
+
+// ChangedValue is one field that differs. Of lists of texts, Added and Removed are the texts that only one side has.
+type ChangedValue struct {
+	Field   string          `json:"field"`
+	From    json.RawMessage `json:"from,omitempty"`
+	To      json.RawMessage `json:"to,omitempty"`
+	Added   []string        `json:"added,omitempty"`
+	Removed []string        `json:"removed,omitempty"`
+}
+
+// ApproveAgent approves an agent's declaration, named by its digest. For people who approve.
+func (c *Client) ApproveAgent(ctx context.Context, agent, digest, reason string) (*Agent, error) {
+	return do[Agent](ctx, c, http.MethodPost, "/v1/agents/"+seg(agent)+"/approve", struct {
+		Digest string `json:"digest"`
+		Reason string `json:"reason,omitempty"`
+	}{digest, reason})
+}
+
+// AgentDifference compares an agent's declaration with the one that was approved.
+func (c *Client) AgentDifference(ctx context.Context, agent string) (*AgentDifference, error) {
+	return get[AgentDifference](ctx, c, "/v1/agents/"+seg(agent)+"/diff", nil)
 }
 
 // Quarantine says since when an agent is quarantined, by whom and why.

@@ -2,10 +2,14 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"sallyport.example/client"
+	"sallyport.example/internal/diff"
 )
 
 func (c *cli) agents() *cobra.Command {
@@ -48,7 +52,144 @@ needs --yes.`,
 		return cl.Restore(ctx, args[0], reason)
 	}, (*table).agent)
 	reasonFlag(restore, &reason)
-	return group("agents", "See the declared agents, put one aside", list, one, aside, restore)
+	return group("agents", "See the declared agents, approve their declarations, put one aside", list, one, c.agentDiff(), c.approveAgents(), aside, restore)
+}
+
+func (c *cli) agentDiff() *cobra.Command {
+	return printing(c, about{
+		use: "diff AGENT", short: "Show what is new in an agent's declaration since it was approved", args: cobra.ExactArgs(1),
+		long:    "It compares the declaration that is loaded with the one that was approved, field by field. An agent that nobody approved yet shows all its fields.",
+		example: "sallyport agents diff research-assistant",
+	}, func(ctx context.Context, cl *client.Client, args []string) (*client.AgentDifference, error) {
+		return cl.AgentDifference(ctx, args[0])
+	}, func(t *table, d *client.AgentDifference) {
+		t.difference(d)
+		if len(d.Fields) > 0 && d.Blocked == "" {
+			t.line("to approve it: sallyport agents approve %s --digest %s", d.AgentID, d.Digest)
+		}
+	})
+}
+
+// difference shows each field that differs.
+func (t *table) difference(d *client.AgentDifference) {
+	t.field("agent", d.AgentID)
+	t.field("digest", d.Digest)
+	switch {
+	case d.Against == "":
+		t.field("approved", "no version before: all of it is new")
+	case len(d.Fields) == 0:
+		t.field("approved", "as it is")
+	default:
+		t.field("approved", d.Against)
+	}
+	for _, f := range d.Fields {
+		switch {
+		case len(f.Added)+len(f.Removed) > 0:
+			t.field(f.Field, listChange(f))
+		case f.From == nil:
+			t.field(f.Field, "+ "+string(diff.Plain(f.To)))
+		case f.To == nil:
+			t.field(f.Field, "- "+string(diff.Plain(f.From)))
+		default:
+			t.field(f.Field, string(diff.Plain(f.From))+" -> "+string(diff.Plain(f.To)))
+		}
+	}
+	for _, b := range d.Breaking {
+		t.field("breaks readers", b)
+	}
+	t.field("can't be approved", d.Blocked)
+}
+
+func listChange(f client.ChangedValue) string {
+	var words []string
+	for _, s := range f.Removed {
+		words = append(words, "- "+s)
+	}
+	for _, s := range f.Added {
+		words = append(words, "+ "+s)
+	}
+	return strings.Join(words, ", ")
+}
+
+func (c *cli) approveAgents() *cobra.Command {
+	var digest, reason string
+	var all bool
+	cmd := c.asPerson(about{
+		use: "approve {AGENT --digest D | --all --reason TEXT}", short: "Approve declarations of agents that you have read", args: cobra.MaximumNArgs(1), prints: true,
+		long: `An agent's calls are refused until a person with the role approver has approved its declaration, and again after each change. The digest names what you
+have read: sallyport agents diff AGENT prints it. --all prints what is new in each declaration that waits, and approves exactly that. Some declarations take
+two people (declarations.approvers).`,
+		example: "sallyport agents approve research-assistant --digest 8f0c…\nsallyport agents approve --all --reason \"new installation\"",
+	}, func(ctx context.Context, cl *client.Client, args []string) error {
+		switch {
+		case all && len(args) == 0 && digest == "":
+			if reason == "" {
+				return usagef("--all needs --reason: why all of them, for the record")
+			}
+			return c.approveAll(ctx, cl, reason)
+		case all || len(args) != 1:
+			return usagef("name an agent and the digest of its declaration, or use --all with --reason")
+		case digest == "":
+			return usagef("--digest is missing: sallyport agents diff %s shows what is new, and the digest", args[0])
+		}
+		a, err := cl.ApproveAgent(ctx, args[0], digest, reason)
+		if err != nil {
+			return err
+		}
+		return c.print(a, func(t *table) { t.agent(a) })
+	})
+	f := cmd.Flags()
+	f.StringVar(&digest, "digest", "", "digest of the declaration that you have read")
+	f.StringVar(&reason, "reason", "", "why, for the record")
+	f.BoolVar(&all, "all", false, "print what is new in all declarations that wait, and approve that")
+	return cmd
+}
+
+// approveAll shows what waits and approves it by the digests that were shown.
+func (c *cli) approveAll(ctx context.Context, cl *client.Client, reason string) error {
+	agents, err := cl.Agents(ctx)
+	if err != nil {
+		return err
+	}
+	done := []*client.Agent{}
+	var refused []string
+	for _, a := range agents {
+		if a.Approval == nil || a.Approval.State == "approved" {
+			continue
+		}
+		d, err := cl.AgentDifference(ctx, a.AgentID)
+		if err != nil {
+			return err
+		}
+		if c.output == "table" {
+			if err := c.print(d, func(t *table) { t.difference(d) }); err != nil {
+				return err
+			}
+		}
+		now, err := cl.ApproveAgent(ctx, d.AgentID, d.Digest, reason)
+		var p *client.Problem
+		if errors.As(err, &p) {
+			refused = append(refused, d.AgentID)
+			fmt.Fprintf(c.err, "sallyport: %s is not approved: %s\n", printable(d.AgentID), printable(err.Error()))
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		done = append(done, now)
+	}
+	if err := c.print(done, func(t *table) {
+		t.row("AGENT", "VERSION", "STANDING", "APPROVAL")
+		for _, a := range done {
+			t.row(a.AgentID, a.Version, a.Standing, a.Approval.Text)
+		}
+	}); err != nil {
+		return err
+	}
+	if len(refused) > 0 {
+		return &found{what: "not approved: " + strings.Join(refused, ", ")}
+	}
+	return nil
 }
 
 func (t *table) agent(a *client.Agent) {
@@ -60,6 +201,9 @@ func (t *table) agent(a *client.Agent) {
 	t.field("starts in", a.StartPhase)
 	t.field("sessions", a.Sessions)
 	t.field("standing", a.Standing)
+	if a.Approval != nil {
+		t.field("approval", a.Approval.Text)
+	}
 	if q := a.Quarantine; q != nil {
 		t.field("put aside", show(q.Since)+" by "+q.By+reasonText(q.Reason))
 	}

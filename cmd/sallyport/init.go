@@ -70,10 +70,14 @@ there is kept in your own configuration folder, and --undo puts it back.`,
 		if err != nil {
 			return unusable(err)
 		}
+		if err := c.approveWritten(ctx, dir); err != nil {
+			return err
+		}
 		fmt.Fprintf(c.err, "Next%s: sallyport lint, sallyport serve, sallyport tools accept --all once servers are up, sallyport token create --agent research-assistant\n", in(dir))
 		return nil
 	})
 	f := cmd.Flags()
+	f.StringVar(&c.data, "data", "", "data directory of the new gateway (default: sallyport-data beside its configuration)")
 	f.StringVar(&t.from, "from", "", "take servers over from a client's `FILE`, from those in a folder, or without a value from those here and in your home")
 	f.StringVar(&t.developer, "for", "", "whom it is for: developer (free writes that only you see and can undo, sessions of 4 hours)")
 	f.BoolVar(&t.yes, "yes", false, "ask nothing: take over and rewrite what is shown")
@@ -82,6 +86,22 @@ there is kept in your own configuration folder, and --undo puts it back.`,
 	cmd.MarkFlagsMutuallyExclusive("apply", "undo")
 	must(cmd.RegisterFlagCompletionFunc("for", cobra.FixedCompletions([]string{"developer"}, cobra.ShellCompDirectiveNoFileComp)))
 	return cmd
+}
+
+// approveWritten approves the declarations that were just written, where the data directory is new.
+func (c *cli) approveWritten(ctx context.Context, dir string) error {
+	cfg, err := daemon.LoadConfig(filepath.Join(dir, "sallyport.yaml"))
+	if err != nil {
+		return unusable(err)
+	}
+	ids, err := daemon.ApproveWritten(ctx, cfg, cmp.Or(c.data, filepath.Join(dir, defaultData)))
+	if err != nil {
+		return unusable(err)
+	}
+	if len(ids) > 0 {
+		fmt.Fprintf(c.out, "approved the declaration of %s, as it was written\n", printable(strings.Join(ids, ", ")))
+	}
+	return nil
 }
 
 func (c *cli) wrote(files []string) {
@@ -234,6 +254,9 @@ func (c *cli) writeFrom(dir string, files []*clients.File, t *takeover) error {
 	if err != nil {
 		return unusable(err)
 	}
+	if err := c.approveWritten(t.ctx, dir); err != nil {
+		return err
+	}
 	if ids := crowded(dir, &taken); ids != nil {
 		fmt.Fprintf(c.err, "The folder that %s may write holds sallyport.yaml, so nothing new can be made right at its top. A folder apart for the gateway avoids that: sallyport init ../gateway --from …\n", strings.Join(ids, ", "))
 	}
@@ -291,6 +314,9 @@ func (c *cli) addMore(dir string, taken daemon.TakeOver) error {
 		fmt.Fprintf(c.err, "No agent may call it yet: add \"%s.*\" to the permissions of one, under agents.\n", strings.Join(ids, ".*\", \""))
 	}
 	fmt.Fprintf(c.err, "Next%s: stop sallyport serve and start it again, since a new server needs that.\n", in(dir))
+	if permitted {
+		fmt.Fprintf(c.err, "The agent's declaration changed, so a person has to approve it then: sallyport agents approve --all --reason TEXT\n")
+	}
 	c.toRead(&taken)
 	return nil
 }

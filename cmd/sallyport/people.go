@@ -74,9 +74,10 @@ type state struct {
 	Sessions []client.Session `json:"open_sessions"`
 
 	Waiting struct {
-		Requests    int      `json:"requests"` // at most 500 are counted
-		Plans       int      `json:"plans"`
-		Definitions []string `json:"definitions,omitempty"` // operations that agents don't get before somebody has read what their servers say
+		Requests     int      `json:"requests"` // at most 500 are counted
+		Plans        int      `json:"plans"`
+		Declarations []string `json:"declarations,omitempty"` // agents whose calls are refused before people have approved their declarations
+		Definitions  []string `json:"definitions,omitempty"`  // operations that agents don't get before somebody has read what their servers say
 	} `json:"waiting"`
 	Quarantined []string `json:"quarantined_agents,omitempty"`
 	Failing     []string `json:"failing_servers,omitempty"`
@@ -127,6 +128,9 @@ func (s *state) fromStore(ctx context.Context, cl *client.Client) error {
 		return err
 	}
 	for _, a := range agents {
+		if a.Approval != nil && a.Approval.State != "approved" {
+			s.Waiting.Declarations = append(s.Waiting.Declarations, a.AgentID)
+		}
 		if a.Quarantine != nil {
 			s.Quarantined = append(s.Quarantined, a.AgentID)
 		}
@@ -191,6 +195,7 @@ func (s *state) rows(t *table) {
 		what, how string
 	}{
 		{s.Waiting.Requests, "request", "sallyport approvals list"}, {s.Waiting.Plans, "plan", "sallyport approvals list"},
+		{len(s.Waiting.Declarations), "agent's declaration", "sallyport agents approve --all --reason TEXT"},
 		{len(s.Waiting.Definitions), "tool definition", "sallyport tools accept --all"},
 	} {
 		if w.n > 0 {

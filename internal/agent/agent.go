@@ -90,12 +90,17 @@ type Declaration struct {
 	// Run says how the agent's runs are carried out; nil: it has none. RecommendationActions says what each action that its output can recommend calls.
 	Run                   *Run              `json:"run,omitempty"`
 	RecommendationActions map[string]Action `json:"recommendationActions,omitempty"`
+	// These are left out where nothing is said, for the same reason.
+	Degraded    []string     `json:"degraded,omitempty"`    // operations that are left while an agent of dependsOn is aside
+	Mitigations []Mitigation `json:"mitigations,omitempty"` // what is planned against violations of severity P1
+	Scale       int          `json:"scale,omitempty"`       // sessions a day up to which its P2 violations don't block
 
 	File   string `json:"-"` // where it is from; "" for the built-in one
 	Digest string `json:"-"` // hex SHA-256 of the canonical JSON of all fields above
 
 	read, write *grants
 	of          string // of a trial agent: the agent that it stands for
+	builtIn     bool   // it is Local
 }
 
 // Knowledge is what an agent may read of the knowledge store beside documents without labels.
@@ -131,9 +136,16 @@ type Permissions struct {
 
 // Quotas bound what the agent uses, by the resource types of TH-5. Nil is the gateway's own limit.
 type Quotas struct {
-	APICalls *int `json:"apiCalls,omitempty"`
-	Tokens   *int `json:"tokens,omitempty"`
-	Compute  *int `json:"compute,omitempty"`
+	APICalls       *int  `json:"apiCalls,omitempty"`
+	Tokens         *int  `json:"tokens,omitempty"`
+	ComputeSeconds *int  `json:"computeSeconds,omitempty"`
+	Cost           *Cost `json:"cost,omitempty"`
+}
+
+// Cost bounds what the agent's models cost, in the currency of the configured prices.
+type Cost struct {
+	Hour json.Number `json:"hour,omitempty"`
+	Day  json.Number `json:"day,omitempty"`
 }
 
 // SystemPrompt is what the agent's system message says besides the gateway's own rules (TH-1).
@@ -288,8 +300,22 @@ func (s Set) Get(id string) (*Declaration, bool) {
 	return d, ok
 }
 
+// Only returns the set of those declarations that are kept, with their trial agents.
+func (s Set) Only(keep func(*Declaration) bool) Set {
+	var kept []Declaration
+	for _, d := range s.all {
+		if keep(d) {
+			kept = append(kept, *d)
+		}
+	}
+	return NewSet(kept...)
+}
+
 // All returns every declaration, by id. Trial agents have none of their own.
 func (s Set) All() []*Declaration { return slices.Clone(s.all) }
+
+// BuiltIn tells whether it is the gateway's own declaration (Local), which no file says.
+func (d *Declaration) BuiltIn() bool { return d.builtIn }
 
 // Local is the built-in declaration of the agent "local", for a gateway that has no agents folder: it may use everything that the
 // other stages let pass, and starts in planning.
@@ -314,6 +340,8 @@ func Local() Declaration {
 		Mode:                  Operator,
 		StartPhase:            Planning,
 		Sessions:              ByHost,
+
+		builtIn: true,
 	}
 	if err := d.seal(); err != nil {
 		panic("agent: the built-in declaration is not valid: " + err.Error()) // a test calls it

@@ -288,6 +288,17 @@ func TestDigest(t *testing.T) {
 		defer v.Set(old)
 		switch {
 		case path == ".File" || path == ".Digest" || path == ".read" || path == ".write":
+		case v.Type() == reflect.TypeFor[json.Number]():
+			v.SetString("1.5")
+			one(path)
+		case v.Kind() == reflect.Pointer && v.Type().Elem().Kind() == reflect.Struct:
+			v.Set(reflect.New(v.Type().Elem()))
+			one(path)
+			change(v.Elem(), path)
+		case v.Type() == reflect.TypeFor[[]Mitigation]():
+			v.Set(reflect.ValueOf([]Mitigation{{}}))
+			one(path)
+			change(v.Index(0), path+"[0]")
 		case v.Kind() == reflect.Struct:
 			for i := range v.NumField() {
 				if v.Type().Field(i).IsExported() {

@@ -432,15 +432,7 @@ func checkWord(s string) string {
 
 func (r *reader) declaration(root *yaml.Node, d *Declaration) {
 	const lists = "write [] if there are none"
-	quota := func(to **int) func(string, *yaml.Node) {
-		return func(at string, n *yaml.Node) {
-			value := -1
-			if r.integer(&value, 0, 1e12-1, "")(at, n); value >= 0 {
-				*to = &value
-			}
-		}
-	}
-	r.fields("", root, []field{
+	r.fields("", root, append([]field{
 		{"agentId", "a unique id for the agent", r.checked(&d.AgentID, checkOwnID)},
 		{"agentName", "a name for people", r.str(&d.AgentName)},
 		{"version", "a semantic version, as in version: 1.0.0", r.checked(&d.Version, checkSemver)},
@@ -466,35 +458,7 @@ func (r *reader) declaration(root *yaml.Node, d *Declaration) {
 		{"maxTokens", "the most tokens a run may use", r.integer(&d.MaxTokens, 0, 1e9, "")},
 		{"killSwitchEnabled", "", r.boolean(&d.KillSwitchEnabled)},         // Lint has
 		{"humanApprovalRequired", "", r.boolean(&d.HumanApprovalRequired)}, // Lint has
-
-		{"mode", "", word(r, &d.Mode, Advisory, Operator)},
-		{"startPhase", "", word(r, &d.StartPhase, Planning, Execution)},
-		{"planApproval", "", word(r, &d.PlanApproval, PlansByRule, PlansByPerson)},
-		{"sessions", "", word(r, &d.Sessions, ByHost, BySelf)},
-		{"sessionsSideBySide", "", r.boolean(&d.SessionsSideBySide)},
-		{"structured", "", r.boolean(&d.Structured)},
-		{"knowledge", "", func(at string, n *yaml.Node) {
-			r.fields(at, n, []field{{"labels", "write [] if there are none", r.list(&d.Knowledge.Labels, checkWord)}})
-		}},
-		{"run", "", func(at string, n *yaml.Node) { r.runOf(at, n, d) }},
-		{"recommendationActions", "", func(at string, n *yaml.Node) { r.actions(at, n, d) }},
-		{"trustTier", "", r.checked(&d.TrustTier, checkWord)},
-		{"quotas", "", func(at string, n *yaml.Node) {
-			r.fields(at, n, []field{
-				{"apiCalls", "", quota(&d.Quotas.APICalls)},
-				{"tokens", "", quota(&d.Quotas.Tokens)},
-				{"compute", "", quota(&d.Quotas.Compute)},
-			})
-		}},
-		{"dependsOn", "", r.list(&d.DependsOn, checkID)},
-		{"systemPrompt", "", func(at string, n *yaml.Node) {
-			r.fields(at, n, []field{
-				{"role", "", r.str(&d.SystemPrompt.Role)},
-				{"constraints", "", r.list(&d.SystemPrompt.Constraints, anything)},
-			})
-		}},
-		{"hostedTools", "", r.list(&d.HostedTools, checkWord)},
-	})
+	}, r.ours(d)...))
 }
 
 // schema reads the output schema: a mapping of plain values that is a JSON Schema without outside references.

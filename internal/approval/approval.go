@@ -354,16 +354,24 @@ type Voter struct {
 	Others func() []Voter
 }
 
-// answers reports whether the voter has a role that answers.
-func (v Voter) answers() bool {
+// Answers reports whether the voter has a role that answers.
+func (v Voter) Answers() bool {
 	return slices.Contains(v.Roles, identity.Approver) || slices.Contains(v.Roles, identity.Admin)
 }
+
+// Alone reports whether nobody else of those known today has a role that answers.
+func (v Voter) Alone() bool {
+	return v.Others != nil && !slices.ContainsFunc(v.Others(), func(o Voter) bool { return o.Answers() && !v.Is(o.names()...) })
+}
+
+// Same reports whether both are the same human: one of their names is the same.
+func (v Voter) Same(o Voter) bool { return v.Is(o.names()...) || o.Is(v.names()...) }
 
 // names are all names of the voter.
 func (v Voter) names() []string { return append([]string{v.Person}, v.Aliases...) }
 
-// is reports whether one of the names is the voter's. A person may be written as a principal or not, and in any letter case.
-func (v Voter) is(names ...string) bool {
+// Is reports whether one of the names is the voter's. A person may be written as a principal or not, and in any letter case.
+func (v Voter) Is(names ...string) bool {
 	own := v.names()
 	return slices.ContainsFunc(names, func(n string) bool {
 		n = bare(n)
@@ -381,7 +389,7 @@ func bare(name string) string {
 
 // Own reports whether the voter asked for the call, opened its session, added to what was asked for in it or owns the agent.
 func (a Approval) Own(v Voter) bool {
-	return v.is(a.Requester, a.OpenedBy, "agent:"+a.Agent) || v.is(a.WordsBy...)
+	return v.Is(a.Requester, a.OpenedBy, "agent:"+a.Agent) || v.Is(a.WordsBy...)
 }
 
 // mayAnswerOwn reports whether the voter may answer although it is their own call: never at CRITICAL; below it where the operator lets requesters
@@ -393,7 +401,7 @@ func (a Approval) mayAnswerOwn(v Voter) bool {
 	if v.AnswersOwn {
 		return true
 	}
-	return v.Others != nil && !slices.ContainsFunc(v.Others(), func(o Voter) bool { return o.answers() && !v.is(o.names()...) && !a.Own(o) })
+	return v.Others != nil && !slices.ContainsFunc(v.Others(), func(o Voter) bool { return o.Answers() && !v.Is(o.names()...) && !a.Own(o) })
 }
 
 // Entitled checks whether the voter may answer at all: an approver or an admin. Who asked for the call, opened the session, added to the request or owns the agent may up
@@ -402,7 +410,7 @@ func (a Approval) Entitled(v Voter) error {
 	if bare(v.Person) == "" {
 		return fault.New(fault.CredentialMissing, "Only a person can answer.")
 	}
-	if !v.answers() {
+	if !v.Answers() {
 		return fault.New(fault.RoleMissing, "Only the roles approver and admin can answer.")
 	}
 	if a.Own(v) && !a.mayAnswerOwn(v) {
@@ -424,7 +432,7 @@ func (a Approval) mayApprove(v Voter) error {
 	if err := a.Entitled(v); err != nil {
 		return err
 	}
-	if v.is(a.ModifiedBy) {
+	if v.Is(a.ModifiedBy) {
 		return fault.New(fault.RoleMissing, "You wrote these arguments, so another person has to approve them.").Try("Ask another person to approve it. You may reject it.")
 	}
 	return nil
@@ -465,7 +473,7 @@ func (a Approval) expired() error {
 // of finds the vote of the same human: one of the names is the same.
 func (a Approval) of(v Voter) (Vote, bool) {
 	for _, vote := range a.Votes {
-		if v.is(vote.Person) || (Voter{Person: vote.Person, Aliases: vote.Aliases}).is(v.names()...) {
+		if v.Same(Voter{Person: vote.Person, Aliases: vote.Aliases}) {
 			return vote, true
 		}
 	}

@@ -9,6 +9,8 @@ import (
 	"slices"
 
 	"sallyport.example/internal/agent"
+	"sallyport.example/internal/agent/approved"
+	"sallyport.example/internal/approval"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
@@ -26,7 +28,11 @@ type agentRow struct {
 	Kill       *standing.Switch // its own switch, if it was ever used
 	Quarantine *standing.Quarantine
 	Open       int // open sessions
+	Approval   approved.Standing
 }
+
+// Approved tells whether its declaration counts.
+func (a agentRow) Approved() bool { return a.Approval.State == approved.Approved }
 
 // Killed tells whether its own switch is pulled.
 func (a agentRow) Killed() bool { return a.Kill != nil && a.Kill.Active }
@@ -54,7 +60,7 @@ func (c *Console) agents(w http.ResponseWriter, r *http.Request, p identity.Prin
 		d.Missing = c.missing("the agents' sessions", err)
 	}
 	for _, a := range c.o.Agents().All() {
-		row := rowOf(a, kill, aside)
+		row := c.rowOf(a, kill, aside)
 		row.Open = open[a.AgentID]
 		d.Agents = append(d.Agents, row)
 	}
@@ -66,8 +72,8 @@ func (c *Console) agents(w http.ResponseWriter, r *http.Request, p identity.Prin
 	c.show(w, r, p, view{template: "agents", title: "Agents", place: "/agents", data: d})
 }
 
-func rowOf(a *agent.Declaration, kill standing.Switches, aside map[string]standing.Quarantine) agentRow {
-	row := agentRow{Declaration: a, Tier: a.TrustTier}
+func (c *Console) rowOf(a *agent.Declaration, kill standing.Switches, aside map[string]standing.Quarantine) agentRow {
+	row := agentRow{Declaration: a, Tier: a.TrustTier, Approval: c.o.Approved.Of(a)}
 	if row.Tier == "" {
 		row.Tier = gateway.TierStandard
 	}
@@ -98,11 +104,14 @@ type agentPage struct {
 	refusedAct
 	Global   standing.Switch
 	Operator bool
-	Sessions []session.Session // open ones, newest first
-	Next     *session.Next     // a person ordered that its next conversation is a fresh session
-	AtLeast  bool
-	Missing  string
-	Exact    []piece
+	Approver bool
+	// Difference is what a person decides on, where the declaration is not approved.
+	Difference approved.Difference
+	Sessions   []session.Session // open ones, newest first
+	Next       *session.Next     // a person ordered that its next conversation is a fresh session
+	AtLeast    bool
+	Missing    string
+	Exact      []piece
 }
 
 // Agent is the agent's id, as the page of a session names it.
@@ -116,8 +125,12 @@ func (c *Console) showAgent(w http.ResponseWriter, r *http.Request, p identity.P
 		return
 	}
 	kill := c.o.Gateway.Standing().KillStatus()
-	d.agentRow, d.Global, d.Operator = rowOf(a, kill, c.o.Gateway.Standing().Quarantines()), kill.Global, p.Has(identity.Operator)
+	d.agentRow, d.Global, d.Operator = c.rowOf(a, kill, c.o.Gateway.Standing().Quarantines()), kill.Global, p.Has(identity.Operator)
+	d.Approver = p.Has(identity.Approver)
 	declaration, err := json.Marshal(a)
+	if err == nil && !d.Approved() {
+		d.Difference, err = c.o.Approved.Difference(a)
+	}
 	if err != nil {
 		c.fail(w, r, p, err)
 		return
@@ -180,6 +193,14 @@ func switching(p identity.Principal, flip func(agent, by, reason string) standin
 func (c *Console) quarantineAgent(w http.ResponseWriter, r *http.Request, p identity.Principal) {
 	c.actOnAgent(w, r, p, "quarantine", func(ctx context.Context, agent, reason string) error {
 		return c.o.Gateway.Standing().Quarantine(ctx, agent, reason, p.String())
+	})
+}
+
+// approveAgent approves the declaration that the page showed.
+func (c *Console) approveAgent(w http.ResponseWriter, r *http.Request, p identity.Principal) {
+	c.actOnAgent(w, r, p, "approve", func(ctx context.Context, agent, reason string) error {
+		_, err := c.o.Approved.Approve(ctx, agent, r.PostForm.Get("digest"), reason, approval.Voter{Person: p.ID, Roles: p.Roles})
+		return err
 	})
 }
 

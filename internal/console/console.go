@@ -27,6 +27,7 @@ import (
 	"time"
 
 	"sallyport.example/internal/agent"
+	"sallyport.example/internal/agent/approved"
 	"sallyport.example/internal/anchor"
 	"sallyport.example/internal/approval"
 	"sallyport.example/internal/audit"
@@ -99,6 +100,7 @@ type Options struct {
 	Refused   func(a gateway.Attempt, v fault.Verdict)
 	Store     Store
 	Agents    func() agent.Set // those that are declared now
+	Approved  *approved.Book   // which of their declarations people approved
 	Upstreams func() []ServerStatus
 	// Deliveries returns the state of each channel of messages to people; nil: none are sent.
 	Deliveries func(ctx context.Context) ([]Deliveries, error)
@@ -218,6 +220,7 @@ func routes() []route {
 		{"POST", "/agents/{id}/quarantine", operator, (*Console).quarantineAgent},
 		{"POST", "/agents/{id}/restore", operator, (*Console).restoreAgent},
 		{"POST", "/agents/{id}/next", operator, (*Console).orderNext},
+		{"POST", "/agents/{id}/approve", approver, (*Console).approveAgent},
 
 		{"GET", "/audit", auditor, (*Console).auditSearch},
 		{"GET", "/audit/{index}", auditor, (*Console).entry},

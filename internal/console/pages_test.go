@@ -165,7 +165,7 @@ func newPagesWorld(t testing.TB) *pagesWorld {
 	}
 	closing := make(chan struct{})
 	w.c = New(Options{
-		Version: "test", Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Clock: time.Now, Gateway: w.g, Refused: w.g.Refused, Store: w.store, Agents: w.g.Agents,
+		Version: "test", Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Clock: time.Now, Gateway: w.g, Refused: w.g.Refused, Store: w.store, Agents: w.g.Agents, Approved: gatewaytest.Approved(t, w.g.Agents),
 		Upstreams: func() []ServerStatus { return nil }, Closing: closing,
 		Source: func(ctx context.Context) (audit.Source, error) { return db.Source(ctx) },
 	})

@@ -59,13 +59,14 @@ type Config struct {
 	Flow       FlowConfig                 `yaml:"flow,omitempty" json:"flow,omitempty" jsonschema:"Labels of the flow rules, and what is free."`
 	Limits     LimitsConfig               `yaml:"limits,omitempty" json:"limits,omitempty" jsonschema:"Limits of one session."`
 
-	Comm       CommConfig            `yaml:"comm,omitempty" json:"comm,omitempty" jsonschema:"What the built-in external operations (comm.fetch, comm.search, comm.query, comm.exec) may reach."`
-	TrustTiers map[string]TierConfig `yaml:"trust_tiers,omitempty" json:"trust_tiers,omitempty" jsonschema:"Limits of agents by their declaration's trustTier. Built in: restricted, standard (of agents that name none) and trusted; an entry replaces what it names."`
-	Knowledge  KnowledgeConfig       `yaml:"knowledge,omitempty" json:"knowledge,omitzero" jsonschema:"The knowledge store."`
-	Approvals  ApprovalsConfig       `yaml:"approvals,omitempty" json:"approvals,omitempty" jsonschema:"People's approvals."`
-	Notify     []notify.Config       `yaml:"notify,omitempty" json:"notify,omitempty" jsonschema:"Who is told of requests and alerts, and how."`
-	Audit      AuditConfig           `yaml:"audit,omitempty" json:"audit,omitempty" jsonschema:"The audit log's files, and its anchor outside the data directory."`
-	Console    ConsoleConfig         `yaml:"console,omitempty" json:"console,omitempty" jsonschema:"The web page of the people's side."`
+	Comm         CommConfig            `yaml:"comm,omitempty" json:"comm,omitempty" jsonschema:"What the built-in external operations (comm.fetch, comm.search, comm.query, comm.exec) may reach."`
+	TrustTiers   map[string]TierConfig `yaml:"trust_tiers,omitempty" json:"trust_tiers,omitempty" jsonschema:"Limits of agents by their declaration's trustTier. Built in: restricted, standard (of agents that name none) and trusted; an entry replaces what it names."`
+	Knowledge    KnowledgeConfig       `yaml:"knowledge,omitempty" json:"knowledge,omitzero" jsonschema:"The knowledge store."`
+	Approvals    ApprovalsConfig       `yaml:"approvals,omitempty" json:"approvals,omitempty" jsonschema:"People's approvals."`
+	Declarations DeclarationsConfig    `yaml:"declarations,omitempty" json:"declarations,omitempty" jsonschema:"Who approves the declarations of agents."`
+	Notify       []notify.Config       `yaml:"notify,omitempty" json:"notify,omitempty" jsonschema:"Who is told of requests and alerts, and how."`
+	Audit        AuditConfig           `yaml:"audit,omitempty" json:"audit,omitempty" jsonschema:"The audit log's files, and its anchor outside the data directory."`
+	Console      ConsoleConfig         `yaml:"console,omitempty" json:"console,omitempty" jsonschema:"The web page of the people's side."`
 
 	// A section of later versions: its shape is taken so that one file serves both, and Warnings says that it does nothing yet.
 	Models []map[string]any `yaml:"models,omitempty" json:"models,omitempty" jsonschema:"Model providers. Not used by this version."`
@@ -637,6 +638,7 @@ func (c *Config) check(file string, root *yaml.Node) []Problem {
 	c.checkComm(p)
 	c.checkKnowledge(p)
 	c.checkApprovals(p)
+	c.checkDeclarations(p)
 	c.checkAudit(p)
 	slices.SortStableFunc(p.all, func(a, b Problem) int { return a.Line - b.Line })
 	return p.all

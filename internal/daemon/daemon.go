@@ -28,6 +28,7 @@ import (
 
 	"sallyport.example/guard"
 	"sallyport.example/internal/agent"
+	"sallyport.example/internal/agent/approved"
 	"sallyport.example/internal/anchor"
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/call"
@@ -86,6 +87,8 @@ type Daemon struct {
 	books *library.Library
 	face  *mcpapi.Face
 	api   *httpapi.API
+
+	approved *approved.Book // which declarations people approved
 
 	adminToken string // of the person admin, where this start made it
 
@@ -306,6 +309,9 @@ func (d *Daemon) buildGateway(ctx context.Context, agents agent.Set, policies *p
 	if err != nil {
 		return err
 	}
+	if err := d.openApprovals(ctx); err != nil {
+		return err
+	}
 	settings, err := cfg.settings(d.commands(), agents, policies)
 	if err != nil {
 		return err
@@ -314,6 +320,7 @@ func (d *Daemon) buildGateway(ctx context.Context, agents agent.Set, policies *p
 	d.gate, err = gateway.New(ctx, gateway.Options{
 		Settings: settings, Store: d.store, Upstreams: trial.Upstreams{Upstreams: d.up}, Detector: detector, Issuer: issuer,
 		Launch: cfg.launchHash, Servers: cfg.launched(), Commands: d.commands(), RemoveFiles: d.comm.RemoveFiles,
+		Unapproved:  d.approved.Refusal,
 		Environment: hex.EncodeToString(environment[:8]),
 		Schema: func(raw json.RawMessage) (func([]byte) error, error) {
 			s, err := schema.Compile(raw)
@@ -344,7 +351,7 @@ func (d *Daemon) buildFaces() error {
 		return err
 	}
 	d.api = httpapi.New(d.gate, d.store, httpapi.Options{
-		Process: cmp.Or(d.o.Process, os.Getpid()), Confirm: func() bool { return d.config().People.confirms() }, Trials: d.trial, Memory: requests, Log: d.o.Log, Version: d.o.Version, Agents: d.gate.Agents, People: func() map[string][]identity.Role { return d.config().persons() }, Upstreams: d.servers,
+		Process: cmp.Or(d.o.Process, os.Getpid()), Confirm: func() bool { return d.config().People.confirms() }, Trials: d.trial, Approved: d.approved, Memory: requests, Log: d.o.Log, Version: d.o.Version, Agents: d.gate.Agents, People: func() map[string][]identity.Role { return d.config().persons() }, Upstreams: d.servers,
 		Source: func(ctx context.Context) (audit.Source, error) { return d.store.Source(ctx) },
 		Public: d.consoleURL(), Library: d.books, Labels: d.labelDesk(), OIDC: signIn, Changes: d.changes, Configuration: d.Configuration, Reload: d.Reload, Anchor: func(ctx context.Context) anchor.Status { return d.anchored.watch.Status(ctx) },
 		Deliveries: func(ctx context.Context) ([]console.Deliveries, error) { return d.teller.deliveries(ctx) },
@@ -536,7 +543,7 @@ func (d *Daemon) Banner(w io.Writer, terminal bool) {
   servers  %s
 %s%s%s%s
 Stop with Ctrl-C.
-`, d.o.Version, d.consoleLine(terminal), d.AdminURL(), people, d.AgentURL(), servers, d.anchorLine(), d.observing()+d.unlisted()+d.unread(), d.unconfinedNote(), d.begin())
+`, d.o.Version, d.consoleLine(terminal), d.AdminURL(), people, d.AgentURL(), servers, d.anchorLine(), d.observing()+d.unapproved()+d.unlisted()+d.unread(), d.unconfinedNote(), d.begin())
 }
 
 // begin says how work begins, in another terminal: in a session of its own where agents are declared, else with the token of the agent local; and what a

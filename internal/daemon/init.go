@@ -336,6 +336,11 @@ comm:
 # trust_tiers:
 #   interns: {comm_requests_per_minute: 3, calls_per_minute: 60, execution_budget: 60s, ask_from: LOW}
 
+# How many people have to approve the declaration of an operator agent that may use everything, or operations of risk HIGH or CRITICAL: 1 or 2. All
+# other declarations take one. The default is 2 where at least two of the people can answer.
+# declarations:
+#   approvers: 1
+
 # How people are asked. expires: how long a declaration, and a question, is good for. hold: how long a call over MCP is held while a
 # person decides. medium_delay: how long a call of risk MEDIUM waits to be stopped. From high_amount on a call is HIGH, from
 # critical_amount on one that moves money or deletes data takes two people; both are in currency. rates say what other currencies are

@@ -160,6 +160,7 @@ func (d *Daemon) Reload(ctx context.Context, by string) (console.Reloaded, error
 	if fields := p.restarts(before, d.o.Data); len(fields) > 0 {
 		return console.Reloaded{}, d.refuseReload(ctx, by, restartNeeded(p.cfg, fields))
 	}
+	p.state.loadedBy(before.state, by)
 	l := loading{reloadAction, by, "the configuration was loaded last"}
 	entry, err := l.entry(&p.state)
 	if err != nil {

@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/hmac"
@@ -12,7 +11,6 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -22,6 +20,7 @@ import (
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/console"
+	"sallyport.example/internal/diff"
 	"sallyport.example/internal/display"
 	"sallyport.example/internal/policy"
 )
@@ -53,6 +52,8 @@ type startState struct {
 	Values      map[string]json.RawMessage `json:"values"`
 	Policies    string                     `json:"policies"`
 	Agents      map[string]json.RawMessage `json:"agents"`
+	Approvals   bool                       `json:"approvals"`           // declarations count once they are approved; false: an older version wrote it
+	LoadedBy    map[string]string          `json:"loaded_by,omitempty"` // who loaded each declaration as it is, as kind:id
 	agentDigest map[string]string
 }
 
@@ -67,7 +68,7 @@ var starting = loading{startAction, byStart, "the last start"}
 
 // public are the sections and fields of the configuration that hold no secrets. Of any other the record says only that it changed.
 var public = []string{
-	"listen", "admin_listen", "store", "mode", "agents", "policies", "people", "operations", "unlisted_operations", "flow", "limits", "trust_tiers", "approvals",
+	"listen", "admin_listen", "store", "mode", "agents", "policies", "people", "operations", "unlisted_operations", "flow", "limits", "trust_tiers", "approvals", "declarations",
 	"comm.allowed_domains", "comm.protocols", "comm.exec", "console.public_url", "folder",
 }
 
@@ -80,7 +81,7 @@ func isPublic(field string) bool {
 // startState says what a start or a reload found. key is the secret of the digests.
 func startStateOf(version string, key []byte, cfg *Config, agents agent.Set, policies *policy.Set) (startState, error) {
 	name := sha256.Sum256(key)
-	s := startState{Version: version, Key: hex.EncodeToString(name[:8]), Config: map[string]string{}, Values: map[string]json.RawMessage{}, Policies: policies.Version(), Agents: map[string]json.RawMessage{}, agentDigest: map[string]string{}}
+	s := startState{Version: version, Key: hex.EncodeToString(name[:8]), Config: map[string]string{}, Values: map[string]json.RawMessage{}, Policies: policies.Version(), Agents: map[string]json.RawMessage{}, Approvals: true, agentDigest: map[string]string{}}
 	plain := *cfg
 	plain.People.Confirm = ""      // so that the fields of people have one name in both forms; beside adds it
 	text, err := yaml.Dump(&plain) // with all defaults, and the environment's values in place
@@ -96,7 +97,7 @@ func startStateOf(version string, key []byte, cfg *Config, agents agent.Set, pol
 		return s, err
 	}
 	fields := map[string]json.RawMessage{}
-	flatten("", encoded, fields)
+	diff.Flatten("", encoded, fields)
 	cfg.beside(fields)
 	for field, value := range fields {
 		s.Config[field] = fieldDigest(key, field, value)
@@ -161,34 +162,6 @@ func (d *Daemon) configKey() ([]byte, error) {
 	}
 	key := sha256.Sum256(append([]byte("sallyport configuration v1\x00"), signing...))
 	return key[:], nil
-}
-
-// flatten takes a JSON value apart: into its members by their path, and lists of objects with an id by that. Other lists stay whole.
-func flatten(at string, value json.RawMessage, into map[string]json.RawMessage) {
-	join := func(name string) string { return strings.TrimPrefix(at+"."+name, ".") }
-	var members map[string]json.RawMessage
-	if json.Unmarshal(value, &members) == nil && len(members) > 0 { // an empty one is a value: an operation with no words is listed
-		for name, v := range members {
-			flatten(join(name), v, into)
-		}
-		return
-	}
-	var list []map[string]json.RawMessage
-	if json.Unmarshal(value, &list) == nil && len(list) > 0 {
-		for i, element := range list {
-			name := strconv.Itoa(i)
-			if id := (""); json.Unmarshal(element["id"], &id) == nil && id != "" {
-				name = id
-			}
-			whole, _ := json.Marshal(element) // of JSON: can't fail
-			flatten(join(name), whole, into)
-		}
-		return
-	}
-	var b bytes.Buffer
-	if json.Compact(&b, value) == nil {
-		into[at] = b.Bytes()
-	}
 }
 
 // changed is one field that differs. Of what may hold a secret there are no values.
@@ -260,10 +233,10 @@ func (s *startState) agentChanges(last *startState) (all []changedAgent) {
 		old, had := last.Agents[id]
 		now, has := s.Agents[id]
 		if had {
-			flatten("", old, was)
+			diff.Flatten("", old, was)
 		}
 		if has {
-			flatten("", now, is)
+			diff.Flatten("", now, is)
 		}
 		if fields := fieldsChanged(asText(was), asText(is), was, is); len(fields) > 0 {
 			all = append(all, changedAgent{id, map[bool]string{true: "changed", false: map[bool]string{true: "added", false: "removed"}[has]}[had && has], fields})
@@ -337,6 +310,10 @@ func (d *Daemon) recordStart(ctx context.Context, agents agent.Set, policies *po
 	last, err := d.lastStart(ctx)
 	if err != nil {
 		return fmt.Errorf("reading what the last start found: %w", err)
+	}
+	s.loadedBy(last, byStart)
+	if err := d.adoptDeclarations(ctx, last, agents); err != nil {
+		return fmt.Errorf("taking over the declarations that ran before: %w", err)
 	}
 	entry, err := starting.entry(&s)
 	if err != nil {

@@ -44,7 +44,7 @@ func (d *Daemon) trials() (*trial.Trials, error) {
 		return h
 	}
 	return trial.New(trial.Options{
-		Gateway: d.gate, Agents: d.gate.Agents, Here: here, Log: d.o.Log,
+		Gateway: d.gate, Agents: func() agent.Set { return d.gate.Agents().Only(d.approved.Approved) }, Here: here, Log: d.o.Log,
 		Sessions: d.openSessions,
 	}), nil
 }

@@ -79,6 +79,7 @@ func (c *crossing) load() judge.Facts {
 	c.stops.epoch = g.standing.StopEpoch(c.agent) // before the facts: a stop that comes later is noticed
 	tier := c.set.tierOf(c.decl)
 	aside, _ := g.standing.Quarantined(c.agent)
+	reason, remedy := g.o.Unapproved(c.decl)
 	raised := c.raised()
 	s, phase, window := c.session, c.session.PhaseAt(c.stops.epoch), c.live.rates.Calls
 	if c.r.DryRun { // asking is work too, and takes nothing from the calls
@@ -88,6 +89,7 @@ func (c *crossing) load() judge.Facts {
 		Rules: c.set.rules, Time: now,
 		Caller: judge.Caller{
 			Agent: c.agent, Requester: s.Requester, Door: c.r.Door, Declaration: c.decl, Stopped: c.stops.caught.Load() || g.standing.Killed(c.agent), Quarantined: aside.Since,
+			Approved: reason == "", Unapproved: judge.Unapproved{Reason: reason, Remedy: remedy},
 			AskFrom: tier.AskFrom, Own: c.set.Identities(s.Requester),
 		},
 		Session: judge.Session{

@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"sallyport.example/guard"
+	"sallyport.example/internal/agent"
 	"sallyport.example/internal/approval"
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/catalogue"
@@ -72,6 +73,9 @@ type Options struct {
 	Schema func(schema json.RawMessage) (func(value []byte) error, error)
 	// Environment is which gateway this is: an answer that was given to another one is none to it.
 	Environment string
+	// Unapproved says why the calls of an agent are refused because of its declaration, and what a person can do; "" where the declaration is approved. It
+	// waits for nothing. Default: none is approved but the gateway's own.
+	Unapproved func(d *agent.Declaration) (reason, remedy string)
 	// RemoveFiles removes a session's workspace.
 	RemoveFiles func(session string) error
 	// Commands are the built-in external operations.
@@ -131,6 +135,14 @@ func (o *Options) fill() {
 	if o.Launch == nil {
 		o.Launch = func(string) string { return "" }
 	}
+	if o.Unapproved == nil {
+		o.Unapproved = func(d *agent.Declaration) (string, string) {
+			if d.BuiltIn() {
+				return "", ""
+			}
+			return fault.AgentUnapproved.Sentence(), "Nobody can approve it here."
+		}
+	}
 	if o.RemoveFiles == nil {
 		o.RemoveFiles = func(string) error { return nil } // there are no workspaces
 	}
@@ -182,8 +194,7 @@ func New(ctx context.Context, o Options) (*Gateway, error) {
 			g.voidStopped()
 		},
 		AgentChanged: func(agent string) {
-			g.desk.WakeAll() // calls that are held are judged again: the agent may be put aside
-			g.feed.Publish(changes.Agent, agent)
+			g.AgentChanged(agent)
 			g.voidStopped()
 		},
 	})
@@ -210,6 +221,12 @@ func (g *Gateway) Standing() *standing.Standing { return g.standing }
 
 // Desk is where people are asked.
 func (g *Gateway) Desk() *desk.Desk { return g.desk }
+
+// AgentChanged has calls that are held judged again, and tells whoever looks at the agent: it was put aside or restored, or its declaration was approved.
+func (g *Gateway) AgentChanged(agent string) {
+	g.desk.WakeAll()
+	g.feed.Publish(changes.Agent, agent)
+}
 
 // Stored is which labels the data has that was written to servers.
 func (g *Gateway) Stored() *stored.Marks { return g.stored }

@@ -26,6 +26,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"sallyport.example/internal/agent"
+	"sallyport.example/internal/agent/approved"
 	"sallyport.example/internal/anchor"
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/call"
@@ -73,6 +74,8 @@ type Options struct {
 	Version string
 	Memory  *memory.Budget   // for the requests of agents and hosts; nil: there is no bound
 	Agents  func() agent.Set // those that are declared now
+	// Approved is which of their declarations people approved.
+	Approved *approved.Book
 	// People returns the persons of the configuration with their roles. A token opens no more than its person's roles of today.
 	People    func() map[string][]identity.Role
 	Upstreams func() []console.ServerStatus
@@ -143,7 +146,7 @@ func New(g *gateway.Gateway, s Store, o Options) *API {
 	}
 	a.confirmations = confirm.New(caller.Terminal.Show, a.clock)
 	a.console = console.New(console.Options{
-		Version: o.Version, Log: a.log, Clock: a.clock, Gateway: g, Refused: g.Refused, Changes: o.Changes, Configuration: o.Configuration, Reload: o.Reload, Store: s, Agents: o.Agents, Upstreams: o.Upstreams, Deliveries: o.Deliveries, Anchor: o.Anchor, Source: o.Source, Public: o.Public, Closing: a.closing, Labels: o.Labels,
+		Version: o.Version, Log: a.log, Clock: a.clock, Gateway: g, Refused: g.Refused, Changes: o.Changes, Configuration: o.Configuration, Reload: o.Reload, Store: s, Agents: o.Agents, Approved: o.Approved, Upstreams: o.Upstreams, Deliveries: o.Deliveries, Anchor: o.Anchor, Source: o.Source, Public: o.Public, Closing: a.closing, Labels: o.Labels,
 		Authenticate: func(secret string) (identity.Principal, error) { return a.person(a.g.Standing().Authenticate(secret)) },
 		OIDC:         o.OIDC, Person: a.configured, Outside: outside, TokenSignIn: a.noTokenSignIn,
 	})
@@ -167,6 +170,7 @@ func New(g *gateway.Gateway, s Store, o Options) *API {
 	a.sessionRoutes(a.admin)
 	a.storedRoutes(a.admin)
 	a.catalogueRoutes(a.admin)
+	a.declaredRoutes(a.admin)
 	a.aroundRoutes(a.admin)
 	a.tokenRoutes(a.admin)
 	a.signInRoutes(a.admin)

@@ -262,7 +262,7 @@ func newWorld(t testing.TB, tweak ...func(*gateway.Options)) *world {
 	}
 	w.servers = []console.ServerStatus{{ID: "mail", State: "up", Protocol: "2025-11-25", Name: "Mail", Version: "1", Instructions: "i", LastError: "e", Restarts: 1, Definitions: 1, Since: time.Now()}}
 	w.api = httpapi.New(w.g, w.store, httpapi.Options{
-		Version: "test", Agents: w.g.Agents, Clock: w.clock.now, Confirm: func() bool { return w.confirms },
+		Version: "test", Agents: w.g.Agents, Approved: gatewaytest.Approved(t, w.g.Agents), Clock: w.clock.now, Confirm: func() bool { return w.confirms },
 		People: func() map[string][]identity.Role {
 			return map[string][]identity.Role{"bob": {identity.Viewer, identity.Operator}, "alice": {identity.Admin}}
 		},
@@ -417,6 +417,8 @@ var endpoints = []endpoint{
 	{"POST", "/v1/approvals/batch", `{"decision":"approve","approvals":[{"approval_id":"x","digest":"x"}]}`, "approver"},
 	{"GET", "/v1/agents", "", "viewer approver operator auditor"},
 	{"GET", "/v1/agents/{id}", "", "viewer approver operator auditor"},
+	{"GET", "/v1/agents/{id}/diff", "", "viewer approver operator auditor"},
+	{"POST", "/v1/agents/{id}/approve", `{"digest":"x"}`, "approver"},
 	{"POST", "/v1/agents/{id}/quarantine", `{"reason":"x"}`, "operator"},
 	{"POST", "/v1/agents/{id}/restore", `{"reason":"x"}`, "operator"},
 	{"GET", "/v1/events", "", "viewer approver operator auditor"},

@@ -197,6 +197,7 @@ var pages = []struct{ pattern, needs string }{
 	{"GET /agents/{id}", "viewer approver operator auditor"},
 	{"POST /agents/{id}/kill", "operator"},
 	{"POST /agents/{id}/unkill", "operator"},
+	{"POST /agents/{id}/approve", "approver"},
 	{"POST /agents/{id}/quarantine", "operator"},
 	{"POST /agents/{id}/restore", "operator"},
 	{"POST /agents/{id}/next", "operator"},

@@ -8,6 +8,7 @@ import (
 
 	"sallyport.example/flow"
 	"sallyport.example/internal/agent"
+	"sallyport.example/internal/agent/approved"
 	"sallyport.example/internal/anchor"
 	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/console"
@@ -214,11 +215,12 @@ type Agent struct {
 	Mode       agent.Mode           `json:"mode"`
 	StartPhase agent.Phase          `json:"start_phase"`
 	Sessions   agent.Opener         `json:"sessions" doc:"who may open fresh ones"`
-	Standing   string               `json:"standing" enum:"approved,quarantined,undeclared"`
+	Standing   string               `json:"standing" enum:"approved,unapproved,quarantined,undeclared"`
 	Digest     string               `json:"digest"`
 	Killed     bool                 `json:"killed" doc:"by its own switch or the global one"`
 	Kill       *Switch              `json:"kill,omitempty"`
 	Quarantine *standing.Quarantine `json:"quarantine,omitempty" doc:"since when it is put aside, by whom and why"`
+	Approval   *approved.Standing   `json:"approval,omitempty" doc:"how its declaration stands, and who approved it"`
 
 	Declaration *agent.Declaration `json:"declaration,omitempty"`
 }
@@ -226,8 +228,11 @@ type Agent struct {
 func (a *API) agentOf(d *agent.Declaration, kill standing.Switches, aside map[string]standing.Quarantine) Agent {
 	out := Agent{
 		AgentID: d.AgentID, Name: d.AgentName, Version: d.Version, Purpose: d.Purpose, Mode: d.Mode, StartPhase: d.StartPhase, Sessions: d.Sessions,
-		Standing: "approved", // a declaration in the folder counts as approved
-		Digest:   d.Digest, Killed: kill.Global.Active,
+		Standing: "unapproved", Digest: d.Digest, Killed: kill.Global.Active,
+	}
+	said := a.o.Approved.Of(d)
+	if out.Approval = &said; said.State == approved.Approved {
+		out.Standing = "approved"
 	}
 	if sw, ok := kill.Agents[d.AgentID]; ok {
 		own := switchOf(sw)

@@ -56,9 +56,14 @@ type Caller struct {
 	Declaration *agent.Declaration
 	Stopped     bool        // the kill switch is pulled, for all or for this agent
 	Quarantined time.Time   // since when the agent is quarantined; zero: it is not
+	Approved    bool        // its declaration is approved
+	Unapproved  Unapproved  // if not: why
 	AskFrom     policy.Risk // a person decides on declared calls of this trust tier from this risk on
 	Own         []string    // the requester's own addresses and accounts
 }
+
+// Unapproved says why an agent's declaration does not count, and what a person can do about it.
+type Unapproved struct{ Reason, Remedy string }
 
 // Session is the version of the session that is judged.
 type Session struct {

@@ -67,7 +67,7 @@ func fine(t testing.TB) Facts {
 	}
 	return Facts{
 		Rules: rules(t), Time: noon,
-		Caller:    Caller{Agent: "worker", Door: "mcp", Declaration: declaration(t, `"mail.*"`, `"chat.*"`), AskFrom: policy.High},
+		Caller:    Caller{Agent: "worker", Door: "mcp", Declaration: declaration(t, `"mail.*"`, `"chat.*"`), Approved: true, AskFrom: policy.High},
 		Session:   Session{Open: true, Phase: session.Execution, Room: Room{CallsPerMinute: 60, RequestsPerMinute: 10}},
 		Operation: Operation{ID: "chat.post", Server: "chat", Name: "chat_post", ExternalIO: true, InPhase: true, Level: 2, Flow: op, Profile: &provenance.Profile{Level: 2}},
 		Arguments: Arguments{Canonical: []byte(`{"text":"hello"}`), Digest: "d", Writes: true},
@@ -91,6 +91,7 @@ var violations = map[string][]struct {
 	},
 	"standing": {
 		{"agent quarantined", func(_ testing.TB, f *Facts) { f.Caller.Quarantined = noon }, fault.Deny, fault.AgentQuarantined},
+		{"declaration not approved", func(_ testing.TB, f *Facts) { f.Caller.Approved = false }, fault.Deny, fault.AgentUnapproved},
 		{"session closed", func(_ testing.TB, f *Facts) { f.Session.Open = false }, fault.Deny, fault.SessionClosed},
 		{"definition changed", func(_ testing.TB, f *Facts) { f.Operation.Quarantined = true }, fault.Deny, fault.ToolQuarantined},
 		{"tool gone", func(_ testing.TB, f *Facts) { f.Operation.Gone = true }, fault.Deny, fault.ToolUnknown},

@@ -19,7 +19,7 @@ func kill(f *Facts, _ *Finding) fault.Verdict {
 	return fault.Permitted()
 }
 
-// standing requires that the agent is not quarantined, the session is open and has time left, and the tool's definition is accepted and unchanged.
+// standing requires that the agent is not quarantined and its declaration is approved, the session is open and has time left, and the tool's definition is accepted and unchanged.
 func standing(f *Facts, _ *Finding) fault.Verdict {
 	const stage = "standing"
 	newSession := fault.Remedy{Kind: "new_session", Text: "Ask a person or a host to open a new session."}
@@ -28,6 +28,8 @@ func standing(f *Facts, _ *Finding) fault.Verdict {
 	case !f.Caller.Quarantined.IsZero():
 		return fault.Refuse(stage, fault.AgentQuarantined, "The agent "+f.Caller.Agent+" is quarantined since "+f.Caller.Quarantined.Format(time.RFC3339)+".",
 			fault.Remedy{Kind: "ask_person", Text: "An operator can restore it."})
+	case !f.Caller.Approved:
+		return fault.Refuse(stage, fault.AgentUnapproved, f.Caller.Unapproved.Reason, fault.Remedy{Kind: "ask_person", Text: f.Caller.Unapproved.Remedy})
 	case !f.Session.Open:
 		return fault.Refuse(stage, fault.SessionClosed, "", newSession)
 	case (op.Quarantined || op.Gone) && !f.Caller.Declaration.Permits(op.ID, op.Flow.Effect != flow.Read):

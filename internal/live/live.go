@@ -86,7 +86,7 @@ func Run(ctx context.Context, o Options) (rows []Row, err error) {
 		return nil, err
 	}
 	if len(here.Agents) == 0 {
-		return nil, errors.New("no agent is declared, so there is nothing to try")
+		return nil, errors.New("no agent is declared whose declaration is approved, so there is nothing to try: sallyport agents list")
 	}
 	p := &prober{o: o, here: here, agent: here.Agents[0], folder: folder}
 	for _, try := range p.tries() {

@@ -45,12 +45,13 @@ var (
 	knowledgeSnapshotRows = &table{name: "knowledge_snapshots", key: "id", columns: []string{"body"}}
 	knowledgeIndexRows    = &table{name: "knowledge_indexes", key: "name", columns: []string{"digest"}}
 	knowledgePinRows      = &table{name: "knowledge_pins", key: "session", columns: []string{"snapshot"}}
+	agentApprovalRows     = &table{name: "agent_approvals", key: "agent", columns: []string{"digest", "body"}}
 	evidenceRows          = &table{name: "evidence", key: "session_id", columns: []string{"seq", "call_id", "rules", "total", "body"}, chained: true}
 )
 
 // proved are the tables that decide.
 var proved = []*table{sessionRows, tokenRows, pinRows, switchRows, declarationRows, approvalRows, spentRows, usedRows, quarantineRows, quarantineCountRows, drillRows, evidenceRows, storedLabelRows, writtenRows, segmentRows,
-	knowledgeEventRows, knowledgeSnapshotRows, knowledgeIndexRows, knowledgePinRows}
+	knowledgeEventRows, knowledgeSnapshotRows, knowledgeIndexRows, knowledgePinRows, agentApprovalRows}
 
 // unproved are the other tables of the schema, each with the reason why its rows need no MAC.
 var unproved = map[string]string{

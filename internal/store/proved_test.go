@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"sallyport.example/flow"
+	"sallyport.example/internal/agent/approved"
 	"sallyport.example/internal/approval"
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/call"
@@ -119,6 +120,9 @@ func lived(t *testing.T, db *DB) (s session.Session) {
 	must(t, db.SaveQuarantine(ctx, "a", &standing.Quarantine{Since: time.Now(), By: "person:bob", Reason: "odd", Number: 1}, ch))
 	must(t, db.SaveQuarantine(ctx, "b", &standing.Quarantine{Since: time.Now(), By: "person:bob", Reason: "odd", Number: 1}, ch))
 	must(t, db.SaveQuarantine(ctx, "b", nil, ch))
+	word := func(digest string) *approved.Word { return &approved.Word{Digest: digest, Declaration: []byte("{}")} }
+	must(t, db.SaveAgentApprovals(ctx, []approved.Record{{Agent: "a", Waiting: word("d1")}, {Agent: "b", InForce: word("d2")}}, ch, ch))
+	must(t, db.SaveAgentApprovals(ctx, []approved.Record{{Agent: "a", InForce: word("d1")}}, ch))
 	mark := func(id string, labels ...flow.Label) stored.Mark {
 		m := stored.Mark{ID: id, Place: stored.Place{Server: "memory"}}
 		for _, l := range labels {

@@ -158,7 +158,10 @@ sessions: host
 }
 
 // place is a folder with a configuration, declarations and a data directory.
-type place struct{ dir, config, data string }
+type place struct {
+	dir, config, data string
+	leaveAgents       bool // nobody approves the declarations
+}
 
 // newPlace writes a configuration (without its listeners) and declarations: one for the agent tester, unless others are given.
 func newPlace(t testing.TB, config string, agents ...string) place {
@@ -170,6 +173,9 @@ func newPlace(t testing.TB, config string, agents ...string) place {
 	}
 	if !strings.Contains(config, "approvals:") { // where no test is about it, nothing waits for anybody
 		config += "\napprovals: {hold: 10ms, medium_delay: 5ms}\n"
+	}
+	if !strings.Contains(config, "declarations:") {
+		config += "\ndeclarations: {approvers: 1}\n"
 	}
 	gatewaytest.DataDir(t, p.data)
 	write(t, p.config, "listen: 127.0.0.1:0\nadmin_listen: 127.0.0.1:0\n"+config)
@@ -242,7 +248,25 @@ func startAt(t testing.TB, p place) *world {
 		}
 	})
 	w.root = w.client(w.admin, p.secret(t, "admin.token"))
+	w.approveAgents()
 	return w
+}
+
+// approveAgents approves the declarations that wait, as a person does who has read them: what a test declares, it means. A test about that has leaveAgents.
+func (w *world) approveAgents() {
+	w.t.Helper()
+	if w.place.leaveAgents {
+		return
+	}
+	agents, err := w.root.Agents(context.Background())
+	for _, a := range agents {
+		if err == nil && a.Approval != nil && a.Approval.State != "approved" {
+			_, err = w.root.ApproveAgent(context.Background(), a.AgentID, a.Digest, "the test declares it")
+		}
+	}
+	if err != nil {
+		w.t.Logf("the declarations are not approved: %v", err) // a store that fails is what some tests are about
+	}
 }
 
 // tail keeps the last part of what is written to it.
@@ -702,6 +726,7 @@ func tryLaunch(t testing.TB, p place, wrap []string) (*world, error) {
 		w.root = w.client(a.Admin, p.secret(t, "admin.token"))
 		if w.root.Ready(context.Background()) == nil {
 			w.stop = func() error { return w.signal(syscall.SIGTERM) }
+			w.approveAgents()
 			return w, nil
 		}
 	}

@@ -55,7 +55,8 @@ func Options(t testing.TB, declarations ...string) gateway.Options {
 			Limits: gateway.Limits{CallsPerMinute: 10_000, CommRequestsPerMinute: 1000, Budget: 300 * time.Second, ApprovalExpires: time.Minute, MediumDelay: 20 * time.Millisecond},
 		},
 		Detector: detector, Issuer: issuer,
-		Schema: func(json.RawMessage) (func([]byte) error, error) { return func([]byte) error { return nil }, nil },
+		Unapproved: func(*agent.Declaration) (string, string) { return "", "" }, // what a test declares, it means
+		Schema:     func(json.RawMessage) (func([]byte) error, error) { return func([]byte) error { return nil }, nil },
 	}
 }
 

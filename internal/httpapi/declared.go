@@ -1,0 +1,40 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+
+	"sallyport.example/internal/agent/approved"
+	"sallyport.example/internal/approval"
+	"sallyport.example/internal/identity"
+)
+
+var approver = []identity.Role{identity.Approver}
+
+// ApproveAgentBody names the declaration that the person has read.
+type ApproveAgentBody struct {
+	Digest string `json:"digest" maxLength:"128" doc:"Of the declaration as it is loaded: see GET /v1/agents/{id}."`
+	Reason string `json:"reason,omitempty" maxLength:"2000" doc:"Goes on the record."`
+}
+
+// declaredRoutes are the routes by which people approve declarations.
+func (a *API) declaredRoutes(s *side) {
+	handle(s, route{method: http.MethodPost, path: "/v1/agents/{id}/approve", roles: approver, summary: "Approve an agent's declaration, named by its digest"},
+		func(ctx context.Context, p identity.Principal, in *struct {
+			PathID
+			Body ApproveAgentBody
+		}) (Agent, error) {
+			if _, err := a.o.Approved.Approve(ctx, in.ID, in.Body.Digest, in.Body.Reason, approval.Voter{Person: p.ID, Roles: p.Roles}); err != nil {
+				return Agent{}, err
+			}
+			return a.agentByID(in.ID)
+		})
+	handle(s, route{method: http.MethodGet, path: "/v1/agents/{id}/diff", roles: readers, summary: "An agent's declaration compared with the one that was approved, field by field"},
+		func(_ context.Context, _ identity.Principal, in *PathID) (approved.Difference, error) {
+			d, ok := a.o.Agents().Get(in.ID)
+			if !ok {
+				return approved.Difference{}, a.g.Standing().Declared(in.ID)
+			}
+			return a.o.Approved.Difference(d)
+		})
+}
