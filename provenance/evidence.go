@@ -2,9 +2,11 @@ package provenance
 
 import (
 	"cmp"
+	"encoding/binary"
 	"encoding/json"
 	"iter"
 	"maps"
+	"math/bits"
 	"slices"
 	"strconv"
 	"strings"
@@ -532,31 +534,63 @@ func segments(s string) func(yield func(part string, alone bool) bool) {
 // tokens yields the words of a text that are an address, a link, a number or an account, with their forms.
 func tokens(s string) iter.Seq2[string, form] {
 	return func(yield func(string, form) bool) {
-		begin, marked := 0, false // marked: the word has a byte that no plain word has
-		for i := 0; i <= len(s); {
-			between, n := i == len(s), 1
-			if !between {
-				switch c := s[i]; {
-				case c < utf8.RuneSelf:
-					between, marked = tokenBytes[c] == separatorByte, marked || tokenBytes[c] == markByte
-				default:
-					r, size := utf8.DecodeRuneInString(s[i:])
-					between, n = betweenTokens(r), size
-				}
+		for end := 0; ; {
+			mark := nextMark(s, end) // most words have no byte that none of these is without
+			if mark == len(s) {
+				return
 			}
-			if between {
-				if marked {
-					token := bareToken(s[begin:i])
-					if f, ok := tokenForm(token); ok && len(token) <= maxValue && !yield(token, f) {
-						return
+			begin := end
+			if i := strings.LastIndexFunc(s[end:mark], betweenTokens); i >= 0 {
+				_, size := utf8.DecodeRuneInString(s[end+i:])
+				begin = end + i + size
+			}
+			for end = mark; end < len(s); {
+				if c := s[end]; c < utf8.RuneSelf {
+					if tokenBytes[c] == separatorByte {
+						break
 					}
+					end++
+					continue
 				}
-				begin, marked = i+n, false
+				r, size := utf8.DecodeRuneInString(s[end:])
+				if betweenTokens(r) {
+					break
+				}
+				end += size
 			}
-			i += n
+			token := bareToken(s[begin:end])
+			if f, ok := tokenForm(token); ok && len(token) <= maxValue && !yield(token, f) {
+				return
+			}
 		}
 	}
 }
+
+// nextMark returns the index of the first markByte at or after i, or the length of s.
+func nextMark(s string, i int) int {
+	for ; i < len(s); i++ {
+		for ; i+8 <= len(s); i += 8 { // eight bytes at a time: all of these bytes stand between '.' and '@' in ASCII
+			w := binary.LittleEndian.Uint64([]byte(s[i : i+8]))
+			// 0x80 in from and over where the lower seven bits of a byte are at least '.', and over '@'.
+			low := w &^ highBits
+			from, over := low+(0x80-'.')*eachByte, low+(0x7f-'@')*eachByte
+			if in := from &^ over &^ w & highBits; in != 0 {
+				i += bits.TrailingZeros64(in) / 8
+				break
+			}
+		}
+		if i < len(s) && s[i] < utf8.RuneSelf && tokenBytes[s[i]] == markByte {
+			return i
+		}
+	}
+	return len(s)
+}
+
+// A byte of 1, and the high bit, in each of eight bytes.
+const (
+	eachByte = 0x0101010101010101
+	highBits = 0x80 * eachByte
+)
 
 // Kinds of bytes, for tokens.
 const (

@@ -425,7 +425,8 @@ func FuzzRequestBytes(f *testing.F) {
 
 // The words that are looked at are those between separators, in every script.
 func FuzzTokens(f *testing.F) {
-	for _, s := range []string{"", "write to ann@books.example, or 4711.", "“a.b” „c@d.example«", "\u0085x1\u00a0y2\u3000z3", "\xff1 2\xff", ".:!?1'’*_`", "a|b1;(c.d)"} {
+	for _, s := range []string{"", "write to ann@books.example, or 4711.", "“a.b” „c@d.example«", "\u0085x1\u00a0y2\u3000z3", "\xff1 2\xff", ".:!?1'’*_`", "a|b1;(c.d)", "plain words only and no marks in them at all", "éa1é b\u2003c@d.e",
+		"=1;2<3>4?5/6:7", "words before a.b, words behind"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
