@@ -34,6 +34,7 @@ type Client struct {
 	token   string
 	http    *http.Client
 	confirm func(ctx context.Context) (number string, err error) // nil: nobody can be asked
+	key     string                                               // sent as Idempotency-Key; "": none is
 }
 
 // Confirming returns a client that can have its person confirm what it asks for, where the gateway wants that (people.confirm: terminal): the
@@ -149,6 +150,9 @@ func (c *Client) once(ctx context.Context, method, path string, body []byte, con
 	}
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
+	}
+	if c.key != "" {
+		req.Header.Set("Idempotency-Key", c.key)
 	}
 	if confirmation != "" {
 		req.Header.Set(confirmationHeader, confirmation)

@@ -52,7 +52,8 @@ needs --yes.`,
 		return cl.Restore(ctx, args[0], reason)
 	}, (*table).agent)
 	reasonFlag(restore, &reason)
-	return group("agents", "See the declared agents, approve their declarations, put one aside", list, one, c.agentDiff(), c.approveAgents(), aside, restore)
+	return group("agents", "See the declared agents, approve their declarations, let one work, put one aside",
+		append([]*cobra.Command{list, one, c.agentDiff(), c.approveAgents(), aside, restore}, c.agentRuns()...)...)
 }
 
 func (c *cli) agentDiff() *cobra.Command {

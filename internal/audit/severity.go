@@ -82,6 +82,7 @@ var byAction = map[string]struct {
 	"approval.reject":     {ApprovalAnswered, Warning},
 	"approval.modify":     {ApprovalAnswered, Warning},
 	"approval.defer":      {ApprovalAnswered, Info},
+	"run.timeout":         {LimitReached, Warning},
 	"plan.approve":        {ApprovalAnswered, Info},
 	"plan.reject":         {ApprovalAnswered, Warning},
 }

@@ -10,7 +10,7 @@ import (
 
 // Change says that something people look at is not as it was: what it is now is read from where it is kept.
 type Change struct {
-	Topic string // "approval", "plan", "session", "tool", "kill", "agent"; "": some were missed, so look at everything again
+	Topic string // "approval", "plan", "session", "tool", "kill", "agent", "run"; "": some were missed, so look at everything again
 	ID    string // of what changed; of a plan that of its session
 }
 
@@ -22,6 +22,7 @@ const (
 	Tool     = "tool"
 	Kill     = "kill"
 	Agent    = "agent"
+	Run      = "run"
 )
 
 // maxWaiting is how many changes may wait for one subscriber. Beyond that it is told that it missed some: nobody is waited for.

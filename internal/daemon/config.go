@@ -53,6 +53,7 @@ type Config struct {
 	Policies    string `yaml:"policies,omitempty" json:"policies,omitempty" jsonschema:"Folder of *.cedar policies. They can only narrow what declarations grant."`
 
 	People     PeopleConfig               `yaml:"people,omitempty" json:"people,omitzero" jsonschema:"People who may act on the people's side: a list of them, or a map with the list and with confirm."`
+	Hosts      []HostConfig               `yaml:"hosts,omitempty" json:"hosts,omitempty" jsonschema:"Hosts that may start runs, and for whom. A host that isn't listed opens sessions and starts none."`
 	Upstreams  map[string]UpstreamConfig  `yaml:"upstreams,omitempty" json:"upstreams,omitempty" jsonschema:"MCP servers behind the gateway, by the id that operations are known under."`
 	Operations map[string]OperationConfig `yaml:"operations,omitempty" json:"operations,omitempty" jsonschema:"The operator's word on each operation, by <server>.<tool>; <server>.* is a default for a server."`
 	Unlisted   string                     `yaml:"unlisted_operations,omitempty" json:"unlisted_operations,omitempty" jsonschema:"What happens to operations that no entry names: deny (default), ask, or ask_once: a yes covers the tool for the session."`
@@ -79,6 +80,12 @@ type Config struct {
 	root    *yaml.Node       // the file as it was read, to say where things stand
 	argless map[string]bool  // operations whose schema takes no argument, once that was compared
 	known   map[string]known // of servers with labels: catalogue, their entry in it
+}
+
+// HostConfig is a host with the authority of people to start runs.
+type HostConfig struct {
+	ID      string   `yaml:"id" json:"id" jsonschema:"The host, as in sallyport token create --host."`
+	RunsFor []string `yaml:"runs_for" json:"runs_for" jsonschema:"The people whose authority it has: it may start runs that one of them asked it for, and has to name them."`
 }
 
 // UpstreamConfig is one MCP server: a command to start, or a URL to reach.
@@ -632,6 +639,7 @@ func (c *Config) check(file string, root *yaml.Node) []Problem {
 	c.checkListeners(p)
 	c.checkProject(p)
 	c.checkPeople(p)
+	c.checkHosts(p)
 	c.checkUpstreams(p)
 	c.checkOperations(p)
 	c.checkLimits(p)
@@ -642,6 +650,39 @@ func (c *Config) check(file string, root *yaml.Node) []Problem {
 	c.checkAudit(p)
 	slices.SortStableFunc(p.all, func(a, b Problem) int { return a.Line - b.Line })
 	return p.all
+}
+
+// checkHosts looks at the hosts that may start runs.
+func (c *Config) checkHosts(p *complaints) {
+	seen := map[string]bool{}
+	for i, h := range c.Hosts {
+		field := fmt.Sprintf("hosts[%d]", i)
+		if err := identity.CheckID(h.ID); err != nil {
+			p.bad(field+".id", "name it as in sallyport token create --host", "%v", err)
+		}
+		if seen[h.ID] {
+			p.bad(field+".id", "keep one", "the host %q appears twice", h.ID)
+		}
+		seen[h.ID] = true
+		if len(h.RunsFor) == 0 {
+			p.bad(field+".runs_for", "name the people whose authority the host has", "nobody is named")
+		}
+		for _, person := range h.RunsFor {
+			if err := identity.CheckID(person); err != nil {
+				p.bad(field+".runs_for", "write the ids of people", "%v", err)
+			}
+		}
+	}
+}
+
+// runsFor are the people for whom a host may start runs.
+func (c *Config) runsFor(host string) []string {
+	for _, h := range c.Hosts {
+		if h.ID == host {
+			return h.RunsFor
+		}
+	}
+	return nil
 }
 
 func (c *Config) checkListeners(p *complaints) {

@@ -44,6 +44,8 @@ import (
 	"sallyport.example/internal/memory"
 	"sallyport.example/internal/notify"
 	"sallyport.example/internal/policy"
+	"sallyport.example/internal/run"
+	runs "sallyport.example/internal/runner"
 	"sallyport.example/internal/schema"
 	"sallyport.example/internal/sentence"
 	"sallyport.example/internal/statement"
@@ -81,6 +83,7 @@ type Daemon struct {
 	o     Options
 	store *store.DB
 	gate  *gateway.Gateway
+	runs  *runs.Runner
 	up    *upstream.Manager
 	trial *trial.Trials
 	comm  *comm.Comm
@@ -161,6 +164,9 @@ func New(ctx context.Context, cfg *Config, o Options) (d *Daemon, err error) {
 		return d, err
 	}
 	if err := d.buildGateway(ctx, agents, policies); err != nil {
+		return d, err
+	}
+	if err := d.buildRunner(ctx); err != nil {
 		return d, err
 	}
 	if err := d.firstTokens(ctx, agents); err != nil {
@@ -335,6 +341,15 @@ func (d *Daemon) buildGateway(ctx context.Context, agents agent.Set, policies *p
 	return err
 }
 
+// buildRunner makes what carries runs. It ends those that the process before this one left.
+func (d *Daemon) buildRunner(ctx context.Context) (err error) {
+	d.runs, err = runs.New(ctx, runs.Options{
+		Gateway: d.gate, Store: d.store, AgentURL: d.AgentURL, Dir: filepath.Join(d.o.Data, "runs"), Env: os.Getenv, Hosts: func(host string) []string { return d.config().runsFor(host) },
+		Alert: func(r run.Run) { d.teller.timeout(r) }, Log: d.o.Log,
+	})
+	return err
+}
+
 func (d *Daemon) buildFaces() error {
 	signIn, err := d.oidc()
 	if err != nil {
@@ -351,7 +366,7 @@ func (d *Daemon) buildFaces() error {
 		return err
 	}
 	d.api = httpapi.New(d.gate, d.store, httpapi.Options{
-		Process: cmp.Or(d.o.Process, os.Getpid()), Confirm: func() bool { return d.config().People.confirms() }, Trials: d.trial, Approved: d.approved, Memory: requests, Log: d.o.Log, Version: d.o.Version, Agents: d.gate.Agents, People: func() map[string][]identity.Role { return d.config().persons() }, Upstreams: d.servers,
+		Runs: d.runs, Process: cmp.Or(d.o.Process, os.Getpid()), Confirm: func() bool { return d.config().People.confirms() }, Trials: d.trial, Approved: d.approved, Memory: requests, Log: d.o.Log, Version: d.o.Version, Agents: d.gate.Agents, People: func() map[string][]identity.Role { return d.config().persons() }, Upstreams: d.servers,
 		Source: func(ctx context.Context) (audit.Source, error) { return d.store.Source(ctx) },
 		Public: d.consoleURL(), Library: d.books, Labels: d.labelDesk(), OIDC: signIn, Changes: d.changes, Configuration: d.Configuration, Reload: d.Reload, Anchor: func(ctx context.Context) anchor.Status { return d.anchored.watch.Status(ctx) },
 		Deliveries: func(ctx context.Context) ([]console.Deliveries, error) { return d.teller.deliveries(ctx) },
@@ -674,6 +689,9 @@ func (d *Daemon) Close() error {
 		}
 		if d.gate != nil {
 			d.gate.Desk().Drain() // calls that are held for an answer end, and the agents call again later
+		}
+		if d.runs != nil {
+			d.runs.Close() // while the doors that runs come through are open
 		}
 		if d.face != nil {
 			d.face.Drain() // ends standing streams, which would otherwise hold the shutdown; running calls finish

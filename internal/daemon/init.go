@@ -181,6 +181,10 @@ people:
   - {id: admin, name: Administrator, roles: [admin]}
   # - {id: alice, name: Alice Ng, roles: [approver, operator], identities: [alice@example.com]}
 
+# Hosts that may start runs of agents, and the people whose authority they have for that.
+# hosts:
+#   - {id: helpdesk, runs_for: [alice]}
+
 # The MCP servers behind the gateway, by the id that their operations are known under: a command to start (no shell is involved)
 # or a url to reach.
 #

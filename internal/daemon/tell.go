@@ -19,6 +19,7 @@ import (
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/notify"
 	"sallyport.example/internal/policy"
+	"sallyport.example/internal/run"
 	"sallyport.example/internal/session"
 	"sallyport.example/internal/standing"
 )
@@ -351,6 +352,15 @@ func (t *teller) kill(ctx context.Context) {
 			Link: "/agents", At: sw.Since, Fields: []notify.Field{{Name: "by", Value: cmp.Or(sw.By, "nobody")}},
 		})
 	}
+}
+
+// timeout raises an alert about a run whose time was over.
+func (t *teller) timeout(r run.Run) {
+	t.send(context.Background(), notify.Message{
+		Key: "run:" + r.ID, Event: notify.Alert, Title: "A run of " + r.Agent + " was over its time", Link: "/runs/" + r.ID, At: t.clock(),
+		Text:   "What it had was discarded, and nothing is retried.",
+		Fields: []notify.Field{{Name: "agent", Value: r.Agent}, {Name: "for", Value: r.Requester}},
+	})
 }
 
 // unanchored raises an alert about a log that was put back.

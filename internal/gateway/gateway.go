@@ -222,6 +222,14 @@ func (g *Gateway) Standing() *standing.Standing { return g.standing }
 // Desk is where people are asked.
 func (g *Gateway) Desk() *desk.Desk { return g.desk }
 
+// Approved is the error of an agent whose declaration no person has approved, as its calls would get it; nil where one has.
+func (g *Gateway) Approved(d *agent.Declaration) error {
+	if reason, remedy := g.o.Unapproved(d); reason != "" {
+		return fault.New(fault.AgentUnapproved, "%s", reason).Try("%s", remedy)
+	}
+	return nil
+}
+
 // AgentChanged has calls that are held judged again, and tells whoever looks at the agent: it was put aside or restored, or its declaration was approved.
 func (g *Gateway) AgentChanged(agent string) {
 	g.desk.WakeAll()
@@ -236,6 +244,9 @@ func (g *Gateway) Stored() *stored.Marks { return g.stored }
 func (g *Gateway) Watch(topics ...string) (stream <-chan changes.Change, end func()) {
 	return g.feed.Subscribe(topics...)
 }
+
+// Publish reports a change of what is kept beside the corridor, such as a run. It is called after the change is durable.
+func (g *Gateway) Publish(topic, id string) { g.feed.Publish(topic, id) }
 
 // maxDescribed bounds what people are shown of a tool's description, in bytes.
 const maxDescribed = 500

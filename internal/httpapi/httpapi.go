@@ -38,6 +38,7 @@ import (
 	"sallyport.example/internal/identity"
 	"sallyport.example/internal/knowledge/library"
 	"sallyport.example/internal/memory"
+	"sallyport.example/internal/runner"
 	"sallyport.example/internal/session"
 	"sallyport.example/internal/trial"
 	"sallyport.example/internal/web"
@@ -100,6 +101,7 @@ type Options struct {
 	// Confirm tells whether people have to confirm at their terminal what they do with a token; nil: they don't.
 	Confirm func() bool
 	Library *library.Library  // the knowledge store
+	Runs    *runner.Runner    // of agents
 	Labels  console.LabelDesk // nil: there is no configuration file that labels could be added to
 }
 
@@ -178,6 +180,8 @@ func New(g *gateway.Gateway, s Store, o Options) *API {
 	a.auditRoutes(a.admin)
 	a.trialRoutes(a.admin)
 	a.knowledgeRoutes(a.admin)
+	a.runRoutes(a.admin)
+	a.hostRunRoutes(a.agents)
 	a.plainRoutes(a.admin)
 	a.finishDoc()
 	return a

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -30,6 +31,8 @@ import (
 	"sallyport.example/internal/httpapi"
 	"sallyport.example/internal/identity"
 	"sallyport.example/internal/policy"
+	"sallyport.example/internal/run"
+	"sallyport.example/internal/runner"
 	"sallyport.example/internal/standing"
 	"sallyport.example/internal/store"
 	"sallyport.example/provenance"
@@ -261,8 +264,16 @@ func newWorld(t testing.TB, tweak ...func(*gateway.Options)) *world {
 		}
 	}
 	w.servers = []console.ServerStatus{{ID: "mail", State: "up", Protocol: "2025-11-25", Name: "Mail", Version: "1", Instructions: "i", LastError: "e", Restarts: 1, Definitions: 1, Since: time.Now()}}
+	runs, err := runner.New(t.Context(), runner.Options{
+		Gateway: w.g, Store: db, AgentURL: func() string { return "" }, Hosts: func(string) []string { return nil }, Env: func(string) string { return "" },
+		Alert: func(run.Run) {}, Log: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(runs.Close)
 	w.api = httpapi.New(w.g, w.store, httpapi.Options{
-		Version: "test", Agents: w.g.Agents, Approved: gatewaytest.Approved(t, w.g.Agents), Clock: w.clock.now, Confirm: func() bool { return w.confirms },
+		Runs: runs, Version: "test", Agents: w.g.Agents, Approved: gatewaytest.Approved(t, w.g.Agents), Clock: w.clock.now, Confirm: func() bool { return w.confirms },
 		People: func() map[string][]identity.Role {
 			return map[string][]identity.Role{"bob": {identity.Viewer, identity.Operator}, "alice": {identity.Admin}}
 		},
@@ -421,6 +432,10 @@ var endpoints = []endpoint{
 	{"POST", "/v1/agents/{id}/approve", `{"digest":"x"}`, "approver"},
 	{"POST", "/v1/agents/{id}/quarantine", `{"reason":"x"}`, "operator"},
 	{"POST", "/v1/agents/{id}/restore", `{"reason":"x"}`, "operator"},
+	{"POST", "/v1/agents/{id}/runs", `{"input":{}}`, "operator approver"},
+	{"GET", "/v1/runs", "", "viewer approver operator auditor"},
+	{"GET", "/v1/runs/{id}", "", "viewer approver operator auditor"},
+	{"POST", "/v1/runs/{id}/cancel", ``, "operator approver"},
 	{"GET", "/v1/events", "", "viewer approver operator auditor"},
 	{"GET", "/v1/tools", "", "viewer approver operator auditor"},
 	{"POST", "/v1/tools/accept", `{"definitions":[{"operation":"x.y","definition_hash":"x"}]}`, "operator"},

@@ -37,6 +37,7 @@ type route struct {
 	asks         string          // what people are asked to confirm; "": the summary
 	onlyStops    bool            // it only stops or ends something, so nobody has to confirm it at a terminal
 	covers       covers          // what a confirmed request covers besides itself; nil: nothing
+	twin         bool            // the people's side has the same path, and the document describes it there
 	listsFields  bool            // the handler reads the body's fields strictly itself, to list everything that is wrong with them
 }
 
@@ -158,7 +159,7 @@ func (s *side) operation(rt route) huma.Operation {
 	}
 	return huma.Operation{
 		OperationID: strings.ToLower(rt.method) + strings.NewReplacer("/", "-", "{", "", "}", "").Replace(rt.path),
-		Method:      rt.method, Path: rt.path, Summary: summary, Tags: []string{s.tag}, DefaultStatus: rt.status,
+		Method:      rt.method, Path: rt.path, Summary: summary, Tags: []string{s.tag}, DefaultStatus: rt.status, Hidden: rt.twin,
 		MaxBodyBytes:    maxBody,
 		BodyReadTimeout: -1, // readBody has read it; a deadline of huma's would end the request while a long call runs
 		Responses: map[string]*huma.Response{"default": {

@@ -24,6 +24,7 @@ const (
 	specFD    = 3 // one launchSpec, in JSON; then it stays open for as long as the gateway lives
 	statusFD  = 4 // one status, in JSON
 	programFD = 5 // the program, open; absent where the sandbox is tested
+	socketFD  = 6 // the program's socket, which becomes its descriptor 3; absent where it has none
 )
 
 // launchSpec is what the gateway tells the launcher to do.
@@ -42,6 +43,7 @@ type launchSpec struct {
 	Limits    Limits
 	Threads   int // that this user has already, where RLIMIT_NPROC counts them
 	Test      bool
+	Socket    bool        // the program has one
 	Server    *serverSpec // where it is a Server, and not a run
 }
 
@@ -74,7 +76,7 @@ func Init() {
 	}
 	// Capabilities and what the program inherits belong to the thread.
 	runtime.LockOSThread()
-	for fd := specFD; fd <= programFD; fd++ {
+	for fd := specFD; fd <= socketFD; fd++ {
 		unix.CloseOnExec(fd)
 	}
 	s, err := launch()
@@ -152,6 +154,9 @@ func launch() (status, error) {
 	// What the program reads and writes is its own: with these open here too, nobody would see it close them.
 	for fd := range 3 {
 		unix.Close(fd)
+	}
+	if spec.Socket {
+		unix.Close(socketFD)
 	}
 	var failed [2]byte
 	if n, _ := r.Read(failed[:]); n == 2 {
@@ -238,11 +243,16 @@ type child struct {
 	execPath  *byte
 	execFlags int
 	report    int
+	socket    bool
+	first     uintptr // the first descriptor that the program doesn't get
 	test      *tests
 }
 
 func (spec *launchSpec) child() (*child, error) {
-	c := &child{null: &[]byte{0}[0]}
+	c := &child{null: &[]byte{0}[0], socket: spec.Socket, first: 3}
+	if c.socket {
+		c.first = 4
+	}
 	same := func(n uint64) unix.Rlimit { return unix.Rlimit{Cur: n, Max: n} }
 	l := spec.Limits
 	seconds := uint64((l.CPU + 1e9 - 1) / 1e9)
@@ -371,7 +381,13 @@ func (c *child) become() {
 		goto fail
 	}
 	failed[0] = stepDescriptors
-	_, _, errno = syscall.RawSyscall6(unix.SYS_CLOSE_RANGE, 3, ^uintptr(0)>>32, unix.CLOSE_RANGE_CLOEXEC, 0, 0, 0)
+	if c.socket { // the specification's pipe, which had the number, is the launcher's matter
+		_, _, errno = syscall.RawSyscall(unix.SYS_DUP3, socketFD, 3, 0)
+		if errno != 0 {
+			goto fail
+		}
+	}
+	_, _, errno = syscall.RawSyscall6(unix.SYS_CLOSE_RANGE, c.first, ^uintptr(0)>>32, unix.CLOSE_RANGE_CLOEXEC, 0, 0, 0)
 	if errno != 0 {
 		goto fail
 	}

@@ -58,7 +58,7 @@ func run(ctx context.Context, c Command, tier Tier) (Outcome, error) {
 		return Outcome{}, fault.New(fault.RequestMalformed, "the program is a script, or no program at all").At("path").
 			Try("Allow the script's interpreter, and name the script in the arguments.")
 	}
-	return supervise(ctx, c, program, launchSpec{Tier: tier, Program: c.Path})
+	return supervise(ctx, c, program, launchSpec{Tier: tier, Program: c.Path, Socket: c.Socket != nil})
 }
 
 // supervise starts the launcher with spec, filled in from c, and sees the run to its end.
@@ -90,6 +90,9 @@ func supervise(ctx context.Context, c Command, program *os.File, spec launchSpec
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = p.stdin.r, p.stdout.w, p.stderr.w
 	if program != nil {
 		cmd.ExtraFiles = append(cmd.ExtraFiles, program)
+	}
+	if c.Socket != nil {
+		cmd.ExtraFiles = append(cmd.ExtraFiles, c.Socket)
 	}
 	// The kernel sends Pdeathsig when the thread that forked dies, which the runtime may let happen to any but a locked one.
 	runtime.LockOSThread()
@@ -140,6 +143,9 @@ func launcherCommand(spec launchSpec, dir string, files ...*os.File) *exec.Cmd {
 func attend(ctx context.Context, c Command, cmd *exec.Cmd, p *pipes, spec []byte) (out Outcome, answer []byte) {
 	for _, f := range []*os.File{p.stdin.r, p.stdout.w, p.stderr.w, p.spec.r, p.status.w} {
 		f.Close()
+	}
+	if c.Socket != nil { // so that the caller sees when the program closes it
+		c.Socket.Close()
 	}
 	pid := cmd.Process.Pid
 	var work sync.WaitGroup

@@ -2,8 +2,8 @@
 // launcher, which confines itself and then becomes the parent of the program.
 //
 // Promises of both tiers: the program opens no file outside the workspace, the system's programs and libraries, and what the caller lists, and
-// writes only the workspace; it has no socket but to its own processes (unless Network); it has only standard input, output and error,
-// and only the given environment; it gains no privilege, by setuid or by namespace; it has no ptrace, mount, bpf, keys, io_uring and nothing else that
+// writes only the workspace; it has no socket but to its own processes (unless Network); it has only standard input, output and error, the one socket
+// that the caller gives it, and only the given environment; it gains no privilege, by setuid or by namespace; it has no ptrace, mount, bpf, keys, io_uring and nothing else that
 // is not on the filter's list; the process limits hold; output beyond its limit is dropped, not stored; and when Run returns, every process
 // of the tree is dead. No program runs with less: where a machine can't do it, Run refuses and names what is missing (Probe).
 //
@@ -78,8 +78,10 @@ type Command struct {
 	ReadOnly []string // more that may be read, with what is below; absolute and free of links
 	Env      []string // all of it, but TMPDIR and TEMP, which Run sets to a directory of the run's own
 	Stdin    []byte
-	Network  bool
-	Limits   Limits
+	// Socket is the program's descriptor 3; nil: it has none. Run closes it, and the caller keeps the other end.
+	Socket  *os.File
+	Network bool
+	Limits  Limits
 }
 
 // Outcome tells how a run ended.
@@ -111,6 +113,9 @@ func Probe() Report {
 // run as it is (with both of these the program was not started), fault.UpstreamFailed where the launcher died and what the program did is not known,
 // and the context's error where it was cancelled, which kills at once.
 func Run(ctx context.Context, c Command) (Outcome, error) {
+	if c.Socket != nil {
+		defer c.Socket.Close()
+	}
 	if err := c.check(); err != nil {
 		return Outcome{}, err
 	}

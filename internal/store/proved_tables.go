@@ -46,12 +46,13 @@ var (
 	knowledgeIndexRows    = &table{name: "knowledge_indexes", key: "name", columns: []string{"digest"}}
 	knowledgePinRows      = &table{name: "knowledge_pins", key: "session", columns: []string{"snapshot"}}
 	agentApprovalRows     = &table{name: "agent_approvals", key: "agent", columns: []string{"digest", "body"}}
+	runRows               = &table{name: "runs", key: "id", columns: []string{"agent", "status", "idem", "body"}, ordered: true}
 	evidenceRows          = &table{name: "evidence", key: "session_id", columns: []string{"seq", "call_id", "rules", "total", "body"}, chained: true}
 )
 
 // proved are the tables that decide.
 var proved = []*table{sessionRows, tokenRows, pinRows, switchRows, declarationRows, approvalRows, spentRows, usedRows, quarantineRows, quarantineCountRows, drillRows, evidenceRows, storedLabelRows, writtenRows, segmentRows,
-	knowledgeEventRows, knowledgeSnapshotRows, knowledgeIndexRows, knowledgePinRows, agentApprovalRows}
+	knowledgeEventRows, knowledgeSnapshotRows, knowledgeIndexRows, knowledgePinRows, agentApprovalRows, runRows}
 
 // unproved are the other tables of the schema, each with the reason why its rows need no MAC.
 var unproved = map[string]string{
@@ -70,7 +71,7 @@ var unproved = map[string]string{
 }
 
 // Where columns stand that are read by themselves.
-var sessionBody, approvalBody, declarationBody, tokenRevoked, switchEpoch, switchBody int
+var sessionBody, approvalBody, declarationBody, tokenRevoked, switchEpoch, switchBody, runBody int
 
 func init() {
 	for i, t := range proved {
@@ -78,7 +79,7 @@ func init() {
 		t.prepare()
 	}
 	sessionBody, approvalBody, declarationBody = sessionRows.place("body"), approvalRows.place("body"), declarationRows.place("body")
-	tokenRevoked, switchEpoch, switchBody = tokenRows.place("revoked"), switchRows.place("epoch"), switchRows.place("body")
+	tokenRevoked, switchEpoch, switchBody, runBody = tokenRows.place("revoked"), switchRows.place("epoch"), switchRows.place("body"), runRows.place("body")
 }
 
 // prepare writes the table's statements.

@@ -137,6 +137,7 @@ func lived(t *testing.T, db *DB) (s session.Session) {
 	}
 	must(t, db.SaveStoredMarks(ctx, []stored.Mark{mark("mark_1", "internal"), mark("mark_2", "internal"), mark("mark_3", "pii")}, ch))
 	must(t, db.SaveStoredMarks(ctx, []stored.Mark{mark("mark_1", "internal", "pii"), mark("mark_2")}, ch))
+	livedRuns(t, db)
 	for i := range 2 {
 		must(t, db.w.do(ctx, &job{run: func(x *tx) error {
 			return x.recordSegment(Segment{Name: DatabaseFile, ArchivedTo: fmt.Sprint("/elsewhere/", i)}, audit.Entry{Action: "x"})

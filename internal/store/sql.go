@@ -46,6 +46,8 @@ const (
 	countOpen         = "SELECT count(*) FROM approvals WHERE session = $1 AND state IN ('pending', 'deferred') AND expires > $2"
 	countSilent       = "SELECT count(*) FROM approvals WHERE agent = $1 AND state = 'pending' AND silence > $2 AND expires > $2"
 	countOpenOfAgent  = "SELECT count(*) FROM approvals WHERE agent = $1 AND state IN ('pending', 'deferred') AND expires > $2"
+	selectRunByKey    = "WHERE idem = $1"
+	selectRunPlace    = "SELECT n FROM runs WHERE id = $1"
 	upsertPulse       = "INSERT INTO pulse (one, at) VALUES (1, $1) ON CONFLICT (one) DO UPDATE SET at = excluded.at"
 	// The row that comes before the wanted ones is read for its MAC alone.
 	selectEvidence    = "SELECT session_id, seq, call_id, rules, total, CASE WHEN seq > $2 THEN body END, entry, mac FROM evidence WHERE session_id = $1 AND seq >= $2 ORDER BY seq"

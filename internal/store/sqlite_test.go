@@ -1267,5 +1267,7 @@ func newest(t *testing.T) int {
 	t.Helper()
 	files, err := fs.Glob(migrations, "migrations/sqlite/*.sql")
 	must(t, err)
-	return len(files)
+	n, err := migrationNumber(files[len(files)-1])
+	must(t, err)
+	return int(n)
 }

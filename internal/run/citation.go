@@ -1,0 +1,252 @@
+package run
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"sallyport.example/internal/agent"
+	"sallyport.example/internal/call"
+	"sallyport.example/internal/display"
+	"sallyport.example/internal/fault"
+)
+
+// Citation is where an output says that it has a fact from (AG-9). Field is the path of the fact that it is for; "": it is for all of them.
+type Citation struct {
+	Source     string  `json:"source"`
+	RecordID   string  `json:"recordId,omitempty"`
+	Timestamp  string  `json:"timestamp"`
+	Confidence float64 `json:"confidence"`
+	Quote      string  `json:"quote,omitempty"`
+	Field      string  `json:"field,omitempty"`
+}
+
+// Origin says where what a citation names came from.
+type Origin string
+
+const (
+	Internal Origin = "internal"
+	External Origin = "external" // from outside the organisation: it can't be shown as the agent's own knowledge (AT-4)
+)
+
+// Checked is a citation with what the gateway found.
+type Checked struct {
+	Citation
+	Verified  bool      `json:"verified"`
+	Origin    Origin    `json:"origin,omitempty"`    // of the call that it was matched with
+	CallID    string    `json:"call_id,omitempty"`   // that call
+	Operation string    `json:"operation,omitempty"` // and its operation
+	ReadAt    time.Time `json:"read_at,omitzero"`    // when the gateway made the call
+	Why       string    `json:"why,omitempty"`       // it is not verified
+}
+
+// Read is a call of the run that brought something.
+type Read struct {
+	CallID    string
+	Operation string
+	Arguments json.RawMessage // as the record shows them
+	Result    []byte          // as the record keeps it; nil: it is not kept
+	At        time.Time       // of its intent
+	External  bool
+	Synthetic bool // it brought back what an agent had said: nothing can be cited from it (AG-11)
+}
+
+// maxCitations bounds the citations that are looked at.
+const maxCitations = 200
+
+// CheckCitations checks the citations of an output against what its run read. A source that the declaration does not name is fault.CitationUndeclared.
+// Where the output has citations, at least one must be verified, and each member that the schema marks with x-fact needs one: otherwise it is
+// fault.OutputInvalid. ended is the end of the run.
+func CheckCitations(output json.RawMessage, d *agent.Declaration, reads []Read, ended time.Time) (all []Checked, q Quality, err error) {
+	given, err := readCitations(output)
+	if err != nil {
+		return nil, q, err
+	}
+	declared := slices.Concat(d.DataSources.Tables, d.DataSources.APIs, d.DataSources.Models)
+	for i, c := range given {
+		if !slices.Contains(declared, c.Source) {
+			return nil, q, fault.New(fault.CitationUndeclared, "The declaration does not name %s as a data source.", display.Quote(c.Source, 80)).At(fmt.Sprintf("citations[%d].source", i)).
+				Try("Declare it under dataSources and have the declaration approved, or take the fact from a source that is declared.")
+		}
+		one := c.check(reads, ended)
+		q.Given++
+		if c.Quote != "" {
+			q.Quotes++
+		}
+		if one.Verified && c.Quote != "" {
+			q.Matched++
+		}
+		if one.Verified {
+			q.Verified++
+		}
+		all = append(all, one)
+	}
+	return all, q, backed(output, d, all)
+}
+
+// backed requires that the facts of an output have verified citations.
+func backed(output json.RawMessage, d *agent.Declaration, all []Checked) error {
+	_, has := call.Get(output, "citations")
+	facts := marks(output, d.OutputSchema).facts
+	if has && !slices.ContainsFunc(all, func(c Checked) bool { return c.Verified }) {
+		return fault.New(fault.OutputInvalid, "None of the %d citations could be verified%s.", len(all), firstWhy(all)).At("citations").
+			Try("Cite what the run has read: a declared source, and when.")
+	}
+	for _, fact := range facts {
+		if !slices.ContainsFunc(all, func(c Checked) bool { return c.Verified && (c.Field == "" || c.Field == fact) }) {
+			return fault.New(fault.OutputInvalid, "It is marked as a fact, and no verified citation is for it%s.", firstWhy(all)).At(fact).
+				Try("Add a citation whose field names it, or one without a field, which is for every fact.")
+		}
+	}
+	return nil
+}
+
+func firstWhy(all []Checked) string {
+	for _, c := range all {
+		if c.Why != "" {
+			return ": " + c.Why
+		}
+	}
+	return ""
+}
+
+func readCitations(output json.RawMessage) ([]Citation, error) {
+	list, has := call.Get(output, "citations")
+	if !has || string(list) == "null" {
+		return nil, nil
+	}
+	if len(list) > 0 && list[0] != '[' {
+		return nil, fault.New(fault.OutputInvalid, "It must be a list.").At("citations")
+	}
+	var all []Citation
+	for element := range call.Elements(list) {
+		at := fmt.Sprintf("citations[%d]", len(all))
+		if len(all) == maxCitations {
+			return nil, fault.New(fault.OutputInvalid, "It has more than %d elements.", maxCitations).At("citations")
+		}
+		var c Citation
+		if !call.IsObject(element) || call.Decode(element, &c) != nil {
+			return nil, fault.New(fault.OutputInvalid, "It must be an object with source, timestamp and confidence.").At(at)
+		}
+		if c.Confidence < 0 || c.Confidence > 1 {
+			return nil, fault.New(fault.OutputInvalid, "It must be a number from 0 to 1.").At(at + ".confidence")
+		}
+		if c.Source == "" {
+			return nil, fault.New(fault.OutputInvalid, "It is missing.").At(at + ".source")
+		}
+		if _, err := time.Parse(time.RFC3339, c.Timestamp); err != nil {
+			return nil, fault.New(fault.OutputInvalid, "It must be a time like 2026-01-31T08:00:00Z.").At(at + ".timestamp")
+		}
+		all = append(all, c)
+	}
+	return all, nil
+}
+
+// What keeps a citation from being verified.
+const (
+	noCall    = "no call of this run read that source"
+	noTime    = "its timestamp is not between the call and the end of the run"
+	noRecord  = "its record is not in what was read"
+	noQuote   = "its quote is not in what was read"
+	notKept   = "what was read is too long to be kept, so the quote can't be looked up"
+	synthetic = "what was read there is an agent's own output"
+)
+
+// check matches the citation with a call of the run. Of several calls the one that fits best counts.
+func (c Citation) check(reads []Read, ended time.Time) Checked {
+	one := Checked{Citation: c, Why: noCall}
+	at, _ := time.Parse(time.RFC3339, c.Timestamp) // readCitations has
+	best := -1
+	for _, r := range reads {
+		if !r.names(c.Source) {
+			continue
+		}
+		why, rank := "", 4
+		switch {
+		case at.Before(r.At.Truncate(time.Second)) || at.After(ended.Add(time.Second)): // a timestamp may have whole seconds
+			why, rank = noTime, 0
+		case r.Synthetic:
+			why, rank = synthetic, 1
+		case c.RecordID != "" && !r.has(c.RecordID) && !within(r.Arguments, c.RecordID):
+			why, rank = noRecord, 2
+		case c.Quote != "" && r.Result == nil:
+			why, rank = notKept, 3
+		case c.Quote != "" && !r.has(c.Quote):
+			why, rank = noQuote, 3
+		}
+		if rank > best {
+			best = rank
+			one.Why, one.Verified, one.CallID, one.Operation, one.ReadAt, one.Origin = why, why == "", r.CallID, r.Operation, r.At, Internal
+			if r.External {
+				one.Origin = External
+			}
+		}
+	}
+	return one
+}
+
+// names tells whether a source of the declaration is what the call read: its operation, its server, a database or table that its arguments name, or the
+// host of an address in them.
+func (r *Read) names(source string) bool {
+	server, _, _ := strings.Cut(r.Operation, ".")
+	if source == r.Operation || source == server {
+		return true
+	}
+	found := false
+	call.Strings(r.Arguments, func(path, s string) bool {
+		if path == "database" || path == "table" {
+			found = found || s == source
+		}
+		if rest, ok := strings.CutPrefix(s, "https://"); ok && path == "url" {
+			host, _, _ := strings.Cut(rest, "/")
+			found = found || strings.EqualFold(host, source)
+		}
+		return !found
+	})
+	return found
+}
+
+func (r *Read) has(text string) bool { return r.Result != nil && within(r.Result, text) }
+
+// within looks a text up in the texts of checked JSON, as whole words, whatever white space and case they are written with.
+func within(data []byte, text string) bool {
+	want := plainWords(text)
+	if want == "" || len(data) == 0 {
+		return false
+	}
+	found := false
+	call.Strings(data, func(_, s string) bool {
+		found = hasWords(plainWords(s), want)
+		return !found
+	})
+	return found
+}
+
+// hasWords tells whether text has want in it, with no letter or digit right before or after it.
+func hasWords(text, want string) bool {
+	for from := 0; ; {
+		i := strings.Index(text[from:], want)
+		if i < 0 {
+			return false
+		}
+		start, end := from+i, from+i+len(want)
+		before, _ := utf8.DecodeLastRuneInString(text[:start])
+		after, _ := utf8.DecodeRuneInString(text[end:])
+		if !wordRune(before) && !wordRune(after) {
+			return true
+		}
+		_, size := utf8.DecodeRuneInString(text[start:])
+		from = start + size
+	}
+}
+
+func wordRune(r rune) bool { return r != utf8.RuneError && (unicode.IsLetter(r) || unicode.IsDigit(r)) }
+
+// plainWords are the words of a text, in lower case, with one space between them.
+func plainWords(s string) string {
+	return strings.Join(strings.FieldsFunc(strings.ToLower(s), unicode.IsSpace), " ")
+}

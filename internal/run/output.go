@@ -1,0 +1,253 @@
+package run
+
+import (
+	"cmp"
+	"encoding/json"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"sallyport.example/internal/agent"
+	"sallyport.example/internal/call"
+	"sallyport.example/internal/display"
+	"sallyport.example/internal/fault"
+)
+
+// MaxOutput bounds an output, in bytes.
+const MaxOutput = 512 << 10
+
+// outputLimits bound how an output is built.
+var outputLimits = call.Limits{Bytes: MaxOutput, Depth: 32, Members: 50_000}
+
+// ReadOutput reads an output: one JSON object that the declaration's schema allows, in which no text has the structure of Markdown or HTML but where the
+// schema says "x-format": "markdown". It returns the canonical form. Its errors are fault.OutputInvalid with the path at fault, and name no value.
+func ReadOutput(raw []byte, d *agent.Declaration) (json.RawMessage, error) {
+	invalid := func(path, format string, args ...any) error {
+		return fault.New(fault.OutputInvalid, format, args...).At(path)
+	}
+	if len(raw) > MaxOutput {
+		return nil, invalid("output", "It has more than %d bytes.", MaxOutput)
+	}
+	canonical, err := call.Canonical(raw, outputLimits)
+	if err != nil {
+		return nil, fault.Wrap(err, fault.OutputInvalid, "It is not one strict JSON object: %s", fault.Of(err).Message).At("output")
+	}
+	if !call.IsObject(canonical) {
+		return nil, invalid("output", "It must be one JSON object.")
+	}
+	if problems := d.CheckOutput(canonical); len(problems) > 0 {
+		path, _, _ := strings.Cut(problems[0], ": ")
+		if path == "the output" || path == problems[0] {
+			path = "output"
+		}
+		return nil, invalid(path, "It is not what the output schema %s allows: %s.", d.OutputSchemaVersion, strings.Join(problems, "; "))
+	}
+	marked := marks(canonical, d.OutputSchema)
+	var wrong error
+	call.Strings(canonical, func(path, text string) bool {
+		if what := structure(text); what != "" && !(marked.markdown[path] && what != htmlTag) {
+			wrong = invalid(display.Line(strings.TrimSuffix(path, "{}"), 200), "The text has %s in it, and output is structured: no Markdown and no HTML.", what)
+		}
+		return wrong == nil
+	})
+	return canonical, wrong
+}
+
+// htmlTag is what a text with a tag in it has. No mark in a schema allows it.
+const htmlTag = "an HTML tag"
+
+// forms are what gives a text the structure of a document.
+var forms = []struct {
+	what string
+	form *regexp.Regexp
+}{
+	{htmlTag, regexp.MustCompile(`<[A-Za-z/!?]`)},
+	{"a heading", regexp.MustCompile(`(?m)^ {0,3}#{1,6}\s+\S`)},
+	{"an underlined heading", regexp.MustCompile(`(?m)^[^\n]+\n {0,3}(={3,}|-{3,})\s*$`)},
+	{"a block of code", regexp.MustCompile("(?m)^ {0,3}(```|~~~)")},
+	{"a link or an image", regexp.MustCompile(`\]\([^)\s]*[^)]*\)|\]\[[^\]]*\]|<https?:`)},
+	{"a table", regexp.MustCompile(`(?m)^\s*\|?\s*:?-{3,}:?\s*\|`)},
+	{"bold text", regexp.MustCompile(`\*\*[^*\s][^*]*\*\*|__[^_\s][^_]*__`)},
+	{"a list", regexp.MustCompile(`(?m)(?:^|\n)\s*(?:[-*+]|\d{1,3}[.)])\s+\S[^\n]*\n+\s*(?:[-*+]|\d{1,3}[.)])\s+\S`)},
+	{"a quotation", regexp.MustCompile(`(?m)^ {0,3}>\s*\S`)},
+	{"a ruler", regexp.MustCompile(`(?m)^ {0,3}(?:\*\s*){3,}$|^ {0,3}(?:_\s*){3,}$|^ {0,3}(?:-\s*){3,}$`)},
+}
+
+// structure says what of Markdown or HTML a text has; "" for plain text.
+func structure(text string) string {
+	if !strings.ContainsAny(text, "<#=`~]|*_-+.)>") {
+		return ""
+	}
+	for _, f := range forms {
+		if f.form.MatchString(text) {
+			return f.what
+		}
+	}
+	return ""
+}
+
+// marking is what the schema says about the parts of one output, by their paths as call.Strings gives them.
+type marking struct {
+	markdown map[string]bool
+	facts    []string // paths of members that are facts and are there
+}
+
+// maxMarks bounds the steps that looking for marks takes.
+const maxMarks = 200_000
+
+// marks walks an output beside its schema. Unknown forms of a schema mark nothing: text without a mark is refused where it has structure.
+func marks(output, schema []byte) marking {
+	var s, v any
+	m := marking{markdown: map[string]bool{}}
+	if call.Decode(schema, &s) != nil || call.Decode(output, &v) != nil {
+		return m
+	}
+	w := markWalk{marking: &m, root: s}
+	w.value(s, v, "")
+	slices.Sort(m.facts)
+	m.facts = slices.Compact(m.facts)
+	return m
+}
+
+type markWalk struct {
+	*marking
+	root  any
+	steps int
+}
+
+func (w *markWalk) value(schema, v any, path string) {
+	if w.steps++; w.steps > maxMarks {
+		return
+	}
+	s, ok := schema.(map[string]any)
+	if !ok {
+		return
+	}
+	if s["x-format"] == "markdown" {
+		w.markdown[path] = true
+	}
+	if s["x-fact"] == true && v != nil && v != "" {
+		w.facts = append(w.facts, path)
+	}
+	if ref, ok := s["$ref"].(string); ok {
+		w.value(w.resolve(ref), v, path)
+	}
+	for _, keyword := range []string{"allOf", "anyOf", "oneOf"} {
+		if list, ok := s[keyword].([]any); ok {
+			for _, part := range list {
+				w.value(part, v, path)
+			}
+		}
+	}
+	switch v := v.(type) {
+	case map[string]any:
+		properties, _ := s["properties"].(map[string]any)
+		for name, member := range v {
+			at := name
+			if path != "" {
+				at = path + "." + name
+			}
+			if inner, ok := properties[name]; ok {
+				w.value(inner, member, at)
+			} else if inner, ok := s["additionalProperties"]; ok {
+				w.value(inner, member, at)
+			}
+		}
+	case []any:
+		first, _ := s["prefixItems"].([]any)
+		for i, element := range v {
+			if i < len(first) {
+				w.value(first[i], element, path+"[]")
+			} else if items, ok := s["items"]; ok {
+				w.value(items, element, path+"[]")
+			}
+		}
+	}
+}
+
+// resolve finds a part of the schema by a JSON pointer; nil if it names none.
+func (w *markWalk) resolve(ref string) any {
+	pointer, ok := strings.CutPrefix(ref, "#/")
+	if !ok {
+		return nil
+	}
+	at := w.root
+	for step := range strings.SplitSeq(pointer, "/") {
+		m, ok := at.(map[string]any)
+		if !ok {
+			return nil
+		}
+		at = m[strings.NewReplacer("~1", "/", "~0", "~").Replace(step)]
+	}
+	return at
+}
+
+// HasFacts tells whether an output schema marks a member as a fact.
+func HasFacts(schema []byte) bool {
+	found := false
+	var look func(v any)
+	look = func(v any) {
+		switch v := v.(type) {
+		case map[string]any:
+			found = found || v["x-fact"] == true
+			for _, inner := range v {
+				look(inner)
+			}
+		case []any:
+			for _, inner := range v {
+				look(inner)
+			}
+		}
+	}
+	var s any
+	if call.Decode(schema, &s) == nil {
+		look(s)
+	}
+	return found
+}
+
+// Measured is what the gateway measured of a run.
+type Measured struct {
+	Took   time.Duration
+	Tokens int
+}
+
+// noModel is the modelVersion of an agent that declares no model.
+const noModel = "none"
+
+// slackTime is how much more time than was measured an output may give: clocks are read at different places.
+const slackTime = time.Second
+
+// CheckClaims checks what an output says of its own run: executionTime in milliseconds, tokensUsed and modelVersion, at its top or below metadata. An
+// output must not say that it took longer than it did, that it used more tokens than the declaration allows, or a model that the declaration does not name.
+func CheckClaims(output json.RawMessage, d *agent.Declaration, m Measured) error {
+	metadata, _ := call.Get(output, "metadata")
+	for at, object := range map[string]json.RawMessage{"": output, "metadata.": metadata} {
+		var claims struct {
+			ExecutionTime *json.Number `json:"executionTime"`
+			TokensUsed    *json.Number `json:"tokensUsed"`
+			ModelVersion  *string      `json:"modelVersion"`
+		}
+		if !call.IsObject(object) {
+			continue
+		}
+		if call.Decode(object, &claims) != nil {
+			return fault.New(fault.OutputInvalid, "executionTime and tokensUsed are numbers, and modelVersion is a text.").At(strings.TrimSuffix(cmp.Or(at, "output"), "."))
+		}
+		if n := claims.ExecutionTime; n != nil {
+			if ms, err := n.Float64(); err != nil || ms < 0 || ms > float64((m.Took+slackTime)/time.Millisecond) {
+				return fault.New(fault.OutputInvalid, "It is not the time that was measured, which is %d ms.", m.Took.Milliseconds()).At(at + "executionTime")
+			}
+		}
+		if n := claims.TokensUsed; n != nil {
+			if tokens, err := n.Float64(); err != nil || tokens < 0 || tokens > float64(d.MaxTokens) {
+				return fault.New(fault.OutputInvalid, "It is over the declaration's maxTokens, which is %d.", d.MaxTokens).At(at + "tokensUsed")
+			}
+		}
+		if model := claims.ModelVersion; model != nil && !slices.Contains(d.DataSources.Models, *model) && !(*model == noModel && len(d.DataSources.Models) == 0) {
+			return fault.New(fault.OutputInvalid, "The declaration names no such model under dataSources.models.").At(at + "modelVersion")
+		}
+	}
+	return nil
+}

@@ -1,0 +1,163 @@
+// Package run holds runs and what comes of them: the state of one, and the checks of its output and of the citations in it. All of it is pure.
+//
+// Promises: a run is started once and ends once; an end is final; only a run that is done has an output, which was checked against the schema of the
+// declaration that the run began under; of any other output only the hash is kept.
+package run
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"time"
+
+	"sallyport.example/internal/agent"
+	"sallyport.example/internal/call"
+	"sallyport.example/internal/fault"
+)
+
+// Status is where a run stands.
+type Status string
+
+const (
+	Running   Status = "running"
+	Done      Status = "done"      // it has an output, which is valid
+	Invalid   Status = "invalid"   // its output was refused
+	Timeout   Status = "timeout"   // its time was over; what it had was discarded
+	Cancelled Status = "cancelled" // a person ended it
+	Killed    Status = "killed"    // the kill switch or a quarantine ended it
+	Skipped   Status = "SKIPPED"   // the kill switch was active before it began (AG-4)
+	Failed    Status = "failed"    // it gave no answer
+)
+
+// Statuses are all of them.
+var Statuses = []Status{Running, Done, Invalid, Timeout, Cancelled, Killed, Skipped, Failed}
+
+// Final tells whether a run with the status is over.
+func (s Status) Final() bool { return s != Running }
+
+// Run is one run of an agent. It is a value: moves return a new one.
+type Run struct {
+	ID          string          `json:"run_id"`
+	Agent       string          `json:"agent_id"`
+	Kind        agent.RunKind   `json:"kind"`
+	Declaration string          `json:"declaration"` // digest of the declaration that it began under
+	Requester   string          `json:"requester"`   // the person who asked for it
+	StartedBy   string          `json:"started_by"`  // principal, as kind:id
+	Session     string          `json:"session_id,omitempty"`
+	Status      Status          `json:"status"`
+	Input       json.RawMessage `json:"input"` // canonical
+	Started     time.Time       `json:"started"`
+	Deadline    time.Time       `json:"deadline"`
+	Ended       time.Time       `json:"ended,omitzero"`
+
+	Verdict     *fault.Verdict  `json:"verdict,omitempty"` // why it has no output
+	EndedBy     string          `json:"ended_by,omitempty"`
+	Output      json.RawMessage `json:"output,omitempty"`        // canonical; of a run that is done
+	OutputHash  string          `json:"output_sha256,omitempty"` // of the bytes that came, also of an output that was refused
+	Citations   []Checked       `json:"citations,omitempty"`
+	Quality     Quality         `json:"quality,omitzero"`
+	Calls       int             `json:"calls"`            // that ran
+	Writes      []string        `json:"writes,omitempty"` // operations that changed something and ran, whatever became of the run
+	Tokens      int             `json:"tokens"`           // that were measured: none without a model behind the gateway
+	Recommended string          `json:"recommendation_id,omitempty"`
+
+	Key     string `json:"-"` // hash of the idempotency key with who sent it and for which agent; "" for none
+	Request string `json:"-"` // hash of what was asked for, for a key that is sent again
+}
+
+// New is a run that is about to begin.
+func New(d *agent.Declaration, requester, by string, input json.RawMessage, now time.Time) Run {
+	return Run{
+		ID: call.NewID("run_", now), Agent: d.AgentID, Kind: d.Run.Kind, Declaration: d.Digest, Requester: requester, StartedBy: by, Status: Running,
+		Input: input, Started: now.UTC(), Deadline: now.UTC().Add(time.Duration(d.MaxExecutionTime) * time.Millisecond),
+	}
+}
+
+// Filter selects runs, the newest first.
+type Filter struct {
+	Agent   string // "": of any
+	Running bool   // only those that have not ended
+	After   string // the id of the last one of the page before
+	Limit   int
+}
+
+// End is how a run ended.
+type End struct {
+	Status     Status
+	Verdict    *fault.Verdict // of every status but Done
+	By         string         // who ended it; "": it ended by itself
+	Output     json.RawMessage
+	OutputHash string
+	Citations  []Checked
+	Quality    Quality
+	Calls      int
+	Writes     []string
+}
+
+// Finish ends the run. Only one that is running can end, and only one that is done has an output.
+func (r Run) Finish(e End, now time.Time) (Run, error) {
+	switch {
+	case r.Status.Final():
+		return r, fault.New(fault.Conflict, "The run %s has ended: %s.", r.ID, r.Status)
+	case !e.Status.Final() || !slices.Contains(Statuses, e.Status):
+		return r, fault.New(fault.Internal, "a run can't end as %q", e.Status)
+	case (e.Status == Done) != (e.Output != nil) || (e.Status == Done) != (e.Verdict == nil):
+		return r, fault.New(fault.Internal, "a run that ends as %s has an output or a verdict that it may not have", e.Status)
+	}
+	r.Status, r.Verdict, r.EndedBy, r.Ended = e.Status, e.Verdict, e.By, now.UTC()
+	r.Output, r.OutputHash, r.Citations, r.Quality, r.Calls, r.Writes = e.Output, e.OutputHash, e.Citations, e.Quality, e.Calls, e.Writes
+	return r, nil
+}
+
+// Quality is how good the citations of an output are: what was given, and what of it holds.
+type Quality struct {
+	Given    int `json:"citations"`
+	Verified int `json:"verified"`
+	Quotes   int `json:"quotes"`
+	Matched  int `json:"quotes_matched"`
+}
+
+// Plus adds two.
+func (q Quality) Plus(o Quality) Quality {
+	return Quality{q.Given + o.Given, q.Verified + o.Verified, q.Quotes + o.Quotes, q.Matched + o.Matched}
+}
+
+// MaxInput bounds the input of a run, in bytes.
+const MaxInput = 64 << 10
+
+// ReadInput reads the input of a run: one JSON object within bounds, in canonical form.
+func ReadInput(input json.RawMessage) (json.RawMessage, error) {
+	if len(input) == 0 {
+		return nil, fault.New(fault.RequestMalformed, "is missing: a run needs an object, such as {\"user_request\": \"…\"}").At("input")
+	}
+	if len(input) > MaxInput {
+		return nil, fault.New(fault.RequestMalformed, "has more than %d bytes", MaxInput).At("input")
+	}
+	canonical, err := call.Canonical(input, call.Limits{Bytes: MaxInput, Depth: 32, Members: 10_000})
+	if err != nil {
+		return nil, fault.Wrap(err, fault.RequestMalformed, "%s", fault.Of(err).Message).At("input")
+	}
+	if !call.IsObject(canonical) {
+		return nil, fault.New(fault.RequestMalformed, "must be a JSON object").At("input")
+	}
+	return canonical, nil
+}
+
+// UserRequest is the member of an input that a host passes a person's words in.
+const UserRequest = "user_request"
+
+// Words are the words of the person in an input: of one that a person sent every text of it, of one that a host sent user_request alone.
+func Words(input json.RawMessage, fromPerson bool) string {
+	if !fromPerson {
+		text, _ := call.GetText(input, UserRequest)
+		return text
+	}
+	var words []string
+	call.Strings(input, func(path, s string) bool {
+		if !strings.HasSuffix(path, "{}") { // the names of members are not the person's
+			words = append(words, s)
+		}
+		return true
+	})
+	return strings.Join(words, "\n")
+}

@@ -1,0 +1,218 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"sallyport.example/flow"
+	"sallyport.example/internal/agent"
+	"sallyport.example/internal/audit"
+	"sallyport.example/internal/call"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/run"
+	"sallyport.example/internal/standing"
+)
+
+// carried is a run that is under way. Its goroutine owns it, but for stop.
+type carried struct {
+	r     *Runner
+	run   run.Run
+	decl  *agent.Declaration
+	token string // of its session
+	epoch int64  // the stops that had reached the agent when it began
+	ctx   context.Context
+	stop  context.CancelCauseFunc // safe for concurrent use
+	done  chan struct{}           // closed when its end is on record
+}
+
+// Cancel ends the run: the kill switch was pulled.
+func (c *carried) Cancel(cause error) { c.stop(cause) }
+
+// carry runs the agent, closes its session, looks at the output, and ends the run.
+func (c *carried) carry() {
+	ctx := context.Background() // the end of a run waits for nobody
+	defer c.r.give(c)
+	defer c.r.o.Gateway.Standing().Leave(c)
+	end := c.work()
+	if _, err := c.r.finish(ctx, c.run.ID, end); err != nil {
+		c.r.o.Log.Error("the end of a run is not on record; at the next start it ends as failed", "run", c.run.ID, "error", err)
+		return
+	}
+	if end.Status == run.Timeout {
+		c.run.Status = end.Status
+		c.r.o.Alert(c.run)
+	}
+}
+
+// work is the run up to its end, which is not written down yet.
+func (c *carried) work() run.End {
+	began := time.Now()
+	limit, cancel := context.WithTimeoutCause(c.ctx, time.Duration(c.decl.MaxExecutionTime)*time.Millisecond, errTime)
+	defer cancel()
+	var raw []byte
+	var err error
+	if c.r.o.Gateway.Standing().Killed(c.decl.AgentID) { // pulled before Enter
+		c.stop(standing.ErrKilled)
+	} else if c.decl.Run.Kind == agent.RunHTTP {
+		raw, err = c.post(limit)
+	} else {
+		raw, err = c.execute(limit)
+	}
+	took := time.Since(began)
+	cause := context.Cause(limit)
+	// No call of the run begins from here on, and those that run are ended with their session.
+	if _, cerr := c.r.o.Gateway.CloseSession(context.Background(), c.run.Session, byRunner, "the run ended"); cerr != nil && !fault.Is(cerr, fault.SessionClosed) {
+		c.r.o.Log.Error("the session of a run can't be closed", "run", c.run.ID, "error", cerr)
+		err = errors.Join(err, cerr)
+	}
+	end := run.End{}
+	reads, rerr := c.reads(&end)
+	if raw != nil {
+		end.OutputHash = call.HashBytes(raw)
+	}
+	switch stopped := c.stopped(cause); {
+	case stopped != nil:
+		end.Status, end.Verdict, end.By = stopped.Status, stopped.Verdict, stopped.By
+		return end
+	case err != nil:
+		v := fault.RefuseErr("run", err)
+		end.Status, end.Verdict = run.Failed, &v
+		return end
+	case rerr != nil:
+		v := fault.RefuseErr("validate", rerr)
+		end.Status, end.Verdict = run.Failed, &v
+		return end
+	}
+	c.validate(&end, raw, reads, run.Measured{Took: took})
+	return end
+}
+
+// errTime is the cause of a run whose time is over.
+var errTime = errors.New("the run's time was over")
+
+// stopped is how a run ended that did not end by itself; nil if it did. A stop that came while the answer was on its way counts: what a stopped agent
+// says is shown to nobody.
+func (c *carried) stopped(cause error) *run.End {
+	refused := func(status run.Status, code fault.Code, reason string) *run.End {
+		v := fault.Refuse("run", code, reason)
+		return &run.End{Status: status, Verdict: &v}
+	}
+	st := c.r.o.Gateway.Standing()
+	_, aside := st.Quarantined(c.decl.AgentID)
+	var by cancelled
+	switch {
+	case errors.Is(cause, standing.ErrKilled) || st.Killed(c.decl.AgentID):
+		v := fault.Killed(c.r.o.Clock().UTC())
+		v.Status = "" // it had begun
+		return &run.End{Status: run.Killed, Verdict: &v}
+	case errors.Is(cause, errAside) || aside || st.StopEpoch(c.decl.AgentID) != c.epoch:
+		return refused(run.Killed, fault.AgentQuarantined, "The agent was stopped while it ran. What it had was discarded.")
+	case errors.As(cause, &by):
+		e := refused(run.Cancelled, fault.Conflict, "A person ended the run. What it had was discarded.")
+		e.By = by.by
+		return e
+	case errors.Is(cause, errStopping):
+		return refused(run.Failed, fault.Internal, "The gateway stopped while it ran. What it had was discarded; ask for it again.")
+	case errors.Is(cause, errTime):
+		return refused(run.Timeout, fault.TimeExceeded, fmt.Sprintf("The run was over its limit of %d ms. What it had was discarded, and nothing is retried: ask for it again.", c.decl.MaxExecutionTime))
+	}
+	return nil
+}
+
+// validate looks at the output, and at the citations in it. The declaration that counts is the one that the run began under, if it still holds.
+func (c *carried) validate(end *run.End, raw []byte, reads []run.Read, m run.Measured) {
+	refuse := func(err error) {
+		v := fault.RefuseErr("validate", err)
+		end.Status, end.Verdict, end.Citations = run.Invalid, &v, nil
+	}
+	if now, ok := c.r.o.Gateway.Agents().Get(c.decl.AgentID); !ok || now.Digest != c.decl.Digest {
+		refuse(fault.New(fault.OutputInvalid, "The agent's declaration changed while it ran.").Try("Ask for it again."))
+		return
+	}
+	output, err := run.ReadOutput(raw, c.decl)
+	if err == nil {
+		err = run.CheckClaims(output, c.decl, m)
+	}
+	if err != nil {
+		refuse(err)
+		return
+	}
+	cited, quality, err := run.CheckCitations(output, c.decl, reads, c.r.o.Clock())
+	end.Quality = quality
+	if err != nil {
+		refuse(err)
+		return
+	}
+	end.Status, end.Output, end.Citations = run.Done, output, cited
+}
+
+// reads are the calls of the run that brought something. What changed something is named in end, and all that ran are counted.
+func (c *carried) reads(end *run.End) (all []run.Read, err error) {
+	type started struct {
+		entry audit.Entry
+		ended bool
+	}
+	calls := map[string]*started{}
+	var order []string
+	ctx := context.Background()
+	for f := (audit.Filter{Session: c.run.Session, From: c.run.Started.Add(-time.Minute)}); ; {
+		page, next, err := c.r.o.Store.Entries(ctx, f)
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range page {
+			switch s := calls[e.CallID]; {
+			case e.Kind == audit.Intent && s == nil:
+				calls[e.CallID] = &started{entry: e}
+				order = append(order, e.CallID)
+			case e.Kind == audit.Outcome && s != nil && !s.ended:
+				s.ended = true
+				if e.Decision == "ok" {
+					all = append(all, c.read(ctx, s.entry, e))
+				}
+			}
+		}
+		if next < 0 {
+			break
+		}
+		f.Min = next + 1
+	}
+	for _, id := range order {
+		end.Calls++
+		op := c.r.o.Gateway.Catalogue().ByID(calls[id].entry.Operation)
+		if name := calls[id].entry.Operation; (op == nil || op.Class.Flow.Effect != flow.Read) && !slices.Contains(end.Writes, name) {
+			end.Writes = append(end.Writes, name)
+		}
+	}
+	return all, nil
+}
+
+// read is one call, with its result as the record keeps it.
+func (c *carried) read(ctx context.Context, intent, outcome audit.Entry) run.Read {
+	r := run.Read{CallID: intent.CallID, Operation: intent.Operation, At: intent.At, External: true}
+	if intent.Arguments != nil {
+		r.Arguments = c.kept(ctx, intent.Arguments)
+	}
+	if outcome.Result != nil {
+		r.Result = c.kept(ctx, outcome.Result)
+	}
+	if op := c.r.o.Gateway.Catalogue().ByID(intent.Operation); op != nil {
+		r.External = op.Class.Flow.Sensitivity == flow.External || op.Class.Flow.Sensitivity == flow.Both
+	}
+	return r
+}
+
+// kept are the bytes of a payload; nil where they are not kept.
+func (c *carried) kept(ctx context.Context, p *audit.Payload) []byte {
+	if !p.Stored {
+		return p.Shown
+	}
+	b, err := c.r.o.Store.Payload(ctx, p.Key)
+	if err != nil {
+		return nil
+	}
+	return b
+}

@@ -1,0 +1,406 @@
+// Package runner starts runs of agents, carries them through and ends them.
+//
+// Promises: only a person starts a run, or a host with the authority of one: no credential of an agent does, in whatever part of a request it stands
+// (AG-5); the kill switch is asked before any work (AG-4); each run has a session of its own in the requester's name, which is closed before the output is
+// looked at; at its limit a run ends, what it had is discarded, and nothing is retried (AG-8); an output that was refused is shown to nobody; a start is
+// on record before the agent hears of it, and an end before anybody else does.
+package runner
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"regexp"
+	"sync"
+	"time"
+
+	"sallyport.example/internal/agent"
+	"sallyport.example/internal/audit"
+	"sallyport.example/internal/call"
+	"sallyport.example/internal/changes"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/identity"
+	"sallyport.example/internal/run"
+	"sallyport.example/internal/session"
+	"sallyport.example/internal/standing"
+)
+
+// Store keeps the runs. Each method is one transaction, which is durable when it returns nil. Errors are fault errors. Safe for concurrent use.
+type Store interface {
+	// StartRun writes a run that begins, or is skipped, with its entry. If a run has its key already, that one is returned and nothing is written:
+	// it is a Conflict if something else was asked for then.
+	StartRun(ctx context.Context, r run.Run, e audit.Entry) (is run.Run, isNew bool, err error)
+	// ChangeRun reads a run, applies change and writes the result with the entry. change may be called more than once, and its error is returned as it is.
+	ChangeRun(ctx context.Context, id string, change func(run.Run) (run.Run, audit.Entry, error)) (run.Run, error)
+	// Run returns a run by its id, and Runs those that the filter selects, the newest first.
+	Run(ctx context.Context, id string) (run.Run, error)
+	Runs(ctx context.Context, f run.Filter) ([]run.Run, error)
+	// Entries and Payload read the record (package audit).
+	Entries(ctx context.Context, f audit.Filter) (page []audit.Entry, next int64, err error)
+	Payload(ctx context.Context, key string) ([]byte, error)
+}
+
+// Options are the options of New. Every field without a stated default is needed.
+type Options struct {
+	Gateway  *gateway.Gateway
+	Store    Store
+	AgentURL func() string              // the address of the agents' side
+	Dir      string                     // the folder for the workspaces of runs of kind command
+	Env      func(name string) string   // the gateway's environment, for secrets
+	Hosts    func(host string) []string // the people whose authority a host has
+	Alert    func(run.Run)              // tells people of a run whose time was over. It may wait for the store
+	Log      *slog.Logger
+	Clock    func() time.Time // default time.Now
+}
+
+// maxAtOnce bounds the runs that are under way.
+const maxAtOnce = 200
+
+// Runner carries runs. Make it with New, end it with Close. Safe for concurrent use.
+type Runner struct {
+	o     Options
+	owned sync.WaitGroup
+	ended context.Context // ends with Close
+	end   context.CancelFunc
+
+	mu      sync.Mutex          // guards running and closed
+	running map[string]*carried // by run id
+	closed  bool
+}
+
+// New ends the runs that a process before this one left, and returns a Runner that is ready.
+func New(ctx context.Context, o Options) (*Runner, error) {
+	if o.Clock == nil {
+		o.Clock = time.Now
+	}
+	r := &Runner{o: o, running: map[string]*carried{}}
+	r.ended, r.end = context.WithCancel(context.Background())
+	if err := r.endLeft(ctx); err != nil {
+		return nil, err
+	}
+	r.owned.Go(r.endQuarantined)
+	return r, nil
+}
+
+// Close ends all runs and waits until their ends are on record. Closing twice is harmless.
+func (r *Runner) Close() {
+	r.mu.Lock()
+	r.closed = true
+	for _, c := range r.running {
+		c.stop(errStopping)
+	}
+	r.mu.Unlock()
+	r.end()
+	r.owned.Wait()
+}
+
+// endLeft ends the runs that were running when the process before this one ended, and closes their sessions.
+func (r *Runner) endLeft(ctx context.Context) error {
+	left, err := r.o.Store.Runs(ctx, run.Filter{Running: true, Limit: 1000})
+	if err != nil {
+		return fmt.Errorf("reading which runs were under way: %w", err)
+	}
+	for _, l := range left {
+		v := fault.Refuse("run", fault.Internal, "The gateway stopped while it ran. What it had was discarded; ask for it again.")
+		if l.Session != "" {
+			if _, err := r.o.Gateway.CloseSession(ctx, l.Session, byRunner, "the gateway stopped while the run was under way"); err != nil && !fault.Is(err, fault.SessionClosed) && !fault.Is(err, fault.NotFound) {
+				return err
+			}
+		}
+		if _, err := r.finish(ctx, l.ID, run.End{Status: run.Failed, Verdict: &v}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// endQuarantined ends the runs of agents that are put aside.
+func (r *Runner) endQuarantined() {
+	changed, end := r.o.Gateway.Watch(changes.Agent)
+	defer end()
+	for {
+		select {
+		case <-r.ended.Done():
+			return
+		case <-changed:
+		}
+		r.mu.Lock()
+		for _, c := range r.running {
+			if _, aside := r.o.Gateway.Standing().Quarantined(c.run.Agent); aside {
+				c.stop(errAside)
+			}
+		}
+		r.mu.Unlock()
+	}
+}
+
+// byRunner is the actor of what the gateway does for a run by itself.
+const byRunner = "gateway:run"
+
+// Start asks for a run.
+type Start struct {
+	Agent     string
+	Input     json.RawMessage
+	Requester string // whom a host asks for; "" where a person asks
+	Key       string // the idempotency key; "": none
+}
+
+// agentToken is a credential that an agent, a session or a client's hook holds.
+var agentToken = regexp.MustCompile(`spt_(agent|session|hook)_[a-z2-7]{16}`)
+
+// Start starts a run, or returns the one that was started with the same key. A run that the kill switch skips is one, too.
+func (r *Runner) Start(ctx context.Context, p identity.Principal, s Start) (run.Run, error) {
+	requester, err := r.requester(p, s)
+	if err != nil {
+		return run.Run{}, err
+	}
+	if err := identity.CheckID(s.Agent); err != nil {
+		return run.Run{}, fault.Wrap(err, fault.RequestMalformed, "%v", err).At("agent_id")
+	}
+	if agentToken.Match(s.Input) {
+		return run.Run{}, fault.New(fault.PermissionDenied, "The input has an agent's credential in it: a run is asked for by people, and an agent starts none.").At("input")
+	}
+	input, err := run.ReadInput(s.Input)
+	if err != nil {
+		return run.Run{}, err
+	}
+	d, ok := r.o.Gateway.Agents().Get(s.Agent)
+	switch {
+	case !ok || agent.IsTrial(s.Agent):
+		return run.Run{}, r.o.Gateway.Standing().Declared(s.Agent)
+	case d.Run == nil:
+		return run.Run{}, fault.New(fault.Conflict, "The declaration of the agent %q says nothing under run, so it has no runs.", s.Agent).Try("Add run to its declaration: kind http with a url, or kind command with a command.")
+	case len(s.Key) > maxKey:
+		return run.Run{}, fault.New(fault.RequestMalformed, "It has more than %d bytes.", maxKey).At("Idempotency-Key")
+	}
+	begun := run.New(d, requester, p.String(), input, r.o.Clock())
+	if s.Key != "" {
+		begun.Key = call.HashBytes([]byte(p.String() + "\x00" + s.Agent + "\x00" + s.Key))
+		begun.Request = call.HashBytes([]byte(requester + "\x00" + string(input)))
+	}
+	if r.o.Gateway.Standing().Killed(s.Agent) {
+		return r.skip(ctx, begun)
+	}
+	if q, aside := r.o.Gateway.Standing().Quarantined(s.Agent); aside {
+		return run.Run{}, fault.New(fault.AgentQuarantined, "The agent %s is quarantined since %s.", s.Agent, q.Since.UTC().Format(time.RFC3339)).Try("An operator can restore it.")
+	}
+	if err := r.o.Gateway.Approved(d); err != nil {
+		return run.Run{}, err
+	}
+	return r.begin(ctx, p, d, begun)
+}
+
+// maxKey bounds an idempotency key, in bytes.
+const maxKey = 200
+
+// requester is the person whom the run is for.
+func (r *Runner) requester(p identity.Principal, s Start) (string, error) {
+	switch p.Kind {
+	case identity.Person:
+		if s.Requester != "" && s.Requester != p.ID {
+			return "", fault.New(fault.PermissionDenied, "A person asks for runs in their own name.").At("requester")
+		}
+		return p.ID, nil
+	case identity.Host:
+		people := r.o.Hosts(p.ID)
+		if len(people) == 0 {
+			return "", fault.New(fault.PermissionDenied, "The host %q has no person's authority to start runs.", p.ID).Try("An operator can name the people under hosts in the configuration.")
+		}
+		for _, person := range people {
+			if s.Requester == person {
+				return person, nil
+			}
+		}
+		return "", fault.New(fault.PermissionDenied, "The host %q may not start runs for this person.", p.ID).At("requester").Try("Name a person that the configuration lists under hosts.")
+	}
+	return "", fault.New(fault.CredentialWrongKind, "A run is started by a person, or by a host with a person's authority. An agent starts none, its own or another's.")
+}
+
+// skip puts a run on record that the kill switch keeps from beginning. The answer stands whatever the store says: stopping waits for nothing.
+func (r *Runner) skip(ctx context.Context, begun run.Run) (run.Run, error) {
+	v := fault.Killed(r.o.Clock().UTC())
+	skipped, err := begun.Finish(run.End{Status: run.Skipped, Verdict: &v}, r.o.Clock())
+	if err != nil {
+		return begun, err
+	}
+	e := entry(skipped, "run.skip")
+	e.Kind, e.Decision, e.Stage, e.Code, e.Reason = audit.Decision, string(fault.Deny), v.Stage, string(v.Code), v.Reason
+	is, _, err := r.o.Store.StartRun(ctx, skipped, e)
+	if fault.Is(err, fault.Conflict) {
+		return is, err
+	}
+	if err != nil {
+		r.o.Log.Error("a run that the kill switch skipped is not on record", "run", skipped.ID, "error", err)
+		return skipped, nil
+	}
+	return is, nil
+}
+
+// begin writes the run down, opens its session, and carries it in a goroutine of its own.
+func (r *Runner) begin(ctx context.Context, p identity.Principal, d *agent.Declaration, begun run.Run) (run.Run, error) {
+	ctx = context.WithoutCancel(ctx) // half of it would leave a run that nobody carries
+	c := &carried{r: r, run: begun, decl: d, done: make(chan struct{})}
+	c.ctx, c.stop = context.WithCancelCause(context.Background())
+	if err := r.take(c); err != nil {
+		return begun, err
+	}
+	is, isNew, err := r.o.Store.StartRun(ctx, begun, entry(begun, "run.start"))
+	if err != nil || !isNew {
+		r.give(c)
+		return is, err
+	}
+	r.o.Gateway.Standing().Enter(d.AgentID, c)
+	c.epoch = r.o.Gateway.Standing().StopEpoch(d.AgentID)
+	opened, secret, err := r.o.Gateway.OpenSession(ctx, p, gateway.OpenRequest{Agent: d.AgentID, Requester: begun.Requester, UserRequest: words(p, begun.Input)})
+	if err == nil {
+		c.token = secret
+		c.run, err = r.o.Store.ChangeRun(ctx, begun.ID, func(b run.Run) (run.Run, audit.Entry, error) {
+			b.Session = opened.ID
+			return b, entry(b, "run.session"), nil
+		})
+	}
+	if err != nil {
+		v := fault.RefuseErr("session", err)
+		is, ferr := r.finish(ctx, begun.ID, run.End{Status: run.Failed, Verdict: &v})
+		r.o.Gateway.Standing().Leave(c)
+		r.give(c)
+		return is, errors.Join(err, ferr)
+	}
+	r.o.Gateway.Publish(changes.Run, begun.ID)
+	r.owned.Go(c.carry)
+	return c.run, nil
+}
+
+// words are those of the person in the input, within the bound of a session's request.
+func words(p identity.Principal, input json.RawMessage) string {
+	said := run.Words(input, p.Kind == identity.Person)
+	if len(said) > session.MaxUserRequest {
+		return "" // what is cut could say something else
+	}
+	return said
+}
+
+// take notes a run that is under way.
+func (r *Runner) take(c *carried) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return fault.New(fault.StoreUnavailable, "The gateway is stopping.")
+	}
+	if len(r.running) >= maxAtOnce {
+		return fault.New(fault.LimitRate, "At most %d runs at a time.", maxAtOnce).Try("Try again when one of them has ended.")
+	}
+	r.running[c.run.ID] = c
+	return nil
+}
+
+// give ends what take began.
+func (r *Runner) give(c *carried) {
+	r.mu.Lock()
+	delete(r.running, c.run.ID)
+	r.mu.Unlock()
+	close(c.done)
+}
+
+// under returns a run that is under way; nil if it isn't.
+func (r *Runner) under(id string) *carried {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.running[id]
+}
+
+// Run returns a run. It waits for its end for as long as ctx does not end and wait lasts.
+func (r *Runner) Run(ctx context.Context, id string, wait time.Duration) (run.Run, error) {
+	if c := r.under(id); c != nil && wait > 0 {
+		timer := time.NewTimer(wait)
+		defer timer.Stop()
+		select {
+		case <-c.done:
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+	}
+	return r.o.Store.Run(ctx, id)
+}
+
+// Runs returns runs, the newest first.
+func (r *Runner) Runs(ctx context.Context, f run.Filter) ([]run.Run, error) {
+	return r.o.Store.Runs(ctx, f)
+}
+
+// Cancel ends a run. What it had is discarded; calls that happened stay on record.
+func (r *Runner) Cancel(ctx context.Context, p identity.Principal, id string) (run.Run, error) {
+	c := r.under(id)
+	if c == nil {
+		is, err := r.o.Store.Run(ctx, id)
+		if err == nil {
+			err = fault.New(fault.Conflict, "The run %s has ended: %s.", is.ID, is.Status)
+		}
+		return is, err
+	}
+	c.stop(cancelled{by: p.String()})
+	select {
+	case <-c.done:
+	case <-ctx.Done():
+	}
+	return r.o.Store.Run(context.WithoutCancel(ctx), id)
+}
+
+// finish ends a run, with its entry.
+func (r *Runner) finish(ctx context.Context, id string, end run.End) (run.Run, error) {
+	is, err := r.o.Store.ChangeRun(ctx, id, func(b run.Run) (run.Run, audit.Entry, error) {
+		next, err := b.Finish(end, r.o.Clock())
+		return next, ended(next), err
+	})
+	if err == nil {
+		r.o.Gateway.Publish(changes.Run, id)
+	}
+	return is, err
+}
+
+// entry is what the entries of a run say.
+func entry(r run.Run, action string) audit.Entry {
+	e := audit.Entry{Kind: audit.Change, Action: action, Agent: r.Agent, Session: r.Session, Requester: r.Requester, Actor: r.StartedBy, Decision: "ok"}
+	e.Detail, _ = json.Marshal(map[string]any{"run": r.ID, "kind": r.Kind, "declaration": r.Declaration, "input_sha256": call.HashBytes(r.Input)}) // of strings: can't fail
+	return e
+}
+
+// ended is the entry of the end of a run.
+func ended(r run.Run) audit.Entry {
+	e := entry(r, "run."+string(r.Status))
+	e.DurationMS = r.Ended.Sub(r.Started).Milliseconds()
+	if r.EndedBy != "" {
+		e.Actor = r.EndedBy
+	}
+	said := map[string]any{"run": r.ID, "status": r.Status, "calls": r.Calls}
+	if r.OutputHash != "" {
+		said["output_sha256"] = r.OutputHash
+	}
+	if len(r.Writes) > 0 {
+		said["writes"] = r.Writes
+	}
+	if r.Quality.Given > 0 {
+		said["citations"] = r.Quality
+	}
+	e.Detail, _ = json.Marshal(said) // of plain values: can't fail
+	if v := r.Verdict; v != nil {
+		e.Decision, e.Stage, e.Code, e.Reason = "error", v.Stage, string(v.Code), audit.Clip(v.Reason)
+	}
+	return e
+}
+
+// What ends a run before its answer.
+var (
+	errStopping = errors.New("the gateway is stopping")
+	errAside    = errors.New("the agent was quarantined")
+)
+
+// cancelled is the cause of a run that a person ended.
+type cancelled struct{ by string }
+
+func (c cancelled) Error() string { return "cancelled by " + c.by }
+
+var _ standing.Running = (*carried)(nil)
