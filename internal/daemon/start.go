@@ -97,7 +97,7 @@ func startStateOf(version string, key []byte, cfg *Config, agents agent.Set, pol
 		return s, err
 	}
 	fields := map[string]json.RawMessage{}
-	diff.Flatten("", encoded, fields)
+	diff.FlattenNamed(encoded, fields)
 	cfg.beside(fields)
 	for field, value := range fields {
 		s.Config[field] = fieldDigest(key, field, value)

@@ -8,25 +8,65 @@ import (
 	"strings"
 )
 
-// Flatten takes a JSON value apart: into its members by their path, and lists of objects with an id by that. Other lists stay whole.
+// Flatten takes a JSON value apart: into its members by their path, and lists of objects by their place. Other lists stay whole. Two values that differ never
+// come out alike: a name with anything but letters, digits, _, - and $ is written in brackets and quotes, and a place in brackets.
 func Flatten(at string, value json.RawMessage, into map[string]json.RawMessage) {
-	join := func(name string) string { return strings.TrimPrefix(at+"."+name, ".") }
+	flatten(at, value, into, func(at, name string) string {
+		if plainName(name) {
+			return strings.TrimPrefix(at+"."+name, ".")
+		}
+		quoted, _ := json.Marshal(name) // of a text: can't fail
+		return at + "[" + string(quoted) + "]"
+	}, func(at string, list []map[string]json.RawMessage) (paths []string) {
+		for i := range list {
+			paths = append(paths, at+"["+strconv.Itoa(i)+"]")
+		}
+		return paths
+	})
+}
+
+func plainName(name string) bool {
+	for _, c := range []byte(name) {
+		if c|0x20 < 'a' || c|0x20 > 'z' {
+			if (c < '0' || c > '9') && c != '_' && c != '-' && c != '$' {
+				return false
+			}
+		}
+	}
+	return name != ""
+}
+
+// FlattenNamed takes a JSON value apart whose names are known, as those of a configuration are: names are joined by dots, and elements of a list that have ids of
+// their own go by these.
+func FlattenNamed(value json.RawMessage, into map[string]json.RawMessage) {
+	join := func(at, name string) string { return strings.TrimPrefix(at+"."+name, ".") }
+	flatten("", value, into, join, func(at string, list []map[string]json.RawMessage) (paths []string) {
+		ids := map[string]bool{}
+		for i, element := range list {
+			id := ""
+			if json.Unmarshal(element["id"], &id) != nil || id == "" || ids[id] {
+				id = strconv.Itoa(i)
+			}
+			ids[id] = true
+			paths = append(paths, join(at, id))
+		}
+		return paths
+	})
+}
+
+func flatten(at string, value json.RawMessage, into map[string]json.RawMessage, join func(at, name string) string, places func(at string, list []map[string]json.RawMessage) []string) {
 	var members map[string]json.RawMessage
 	if json.Unmarshal(value, &members) == nil && len(members) > 0 { // an empty one is a value: an operation with no words is listed
 		for name, v := range members {
-			Flatten(join(name), v, into)
+			flatten(join(at, name), v, into, join, places)
 		}
 		return
 	}
 	var list []map[string]json.RawMessage
 	if json.Unmarshal(value, &list) == nil && len(list) > 0 {
-		for i, element := range list {
-			name := strconv.Itoa(i)
-			if id := (""); json.Unmarshal(element["id"], &id) == nil && id != "" {
-				name = id
-			}
-			whole, _ := json.Marshal(element) // of JSON: can't fail
-			Flatten(join(name), whole, into)
+		for i, path := range places(at, list) {
+			whole, _ := json.Marshal(list[i]) // of JSON: can't fail
+			flatten(path, whole, into, join, places)
 		}
 		return
 	}
@@ -46,7 +86,7 @@ type Field struct {
 	Removed []string        `json:"removed,omitempty"`
 }
 
-// Fields lists the fields in which two JSON values differ, by their names. A nil value has no fields.
+// Fields lists the fields in which two JSON values differ, by their paths. Values that differ have at least one such field. A nil value has no fields.
 func Fields(before, after json.RawMessage) []Field {
 	was, is := map[string]json.RawMessage{}, map[string]json.RawMessage{}
 	if before != nil {
