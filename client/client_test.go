@@ -46,7 +46,7 @@ var types = map[string]any{
 	"RunRun": client.Run{}, "RunChecked": client.Citation{}, "RunQuality": client.Quality{}, "RunnerFigures": client.RunFigures{}, "RunPage": client.RunPage{}, "RunBody": "-",
 	"KnowledgeDocument": client.KnowledgeDocument{}, "KnowledgeMetadata": client.KnowledgeMetadata{}, "KnowledgePage": client.KnowledgePage{}, "KnowledgeHistory": client.KnowledgeHistory{}, "KnowledgeEvent": client.KnowledgeEvent{},
 	"AddBody": client.NewDocument{}, "VersionBody": client.NewVersion{}, "KnowledgeSnapshot": client.KnowledgeSnapshot{}, "SnapshotList": client.KnowledgeSnapshots{}, "KnowledgeSpan": client.Span{},
-	"LibraryFound": client.KnowledgeFound{}, "LibraryHit": client.KnowledgeHit{}, "WithdrawBody": client.KnowledgeWithdrawal{}, "KnowledgeReaders": client.KnowledgeReaders{}, "Erasure": client.Erasure{},
+	"LibraryFound": client.KnowledgeFound{}, "LibraryHit": client.KnowledgeHit{}, "WithdrawBody": client.KnowledgeWithdrawal{}, "ClaimsAnswer": client.ClaimAnswer{}, "ClaimsSource": client.ClaimSource{}, "ClaimBody": "-", "KnowledgeReaders": client.KnowledgeReaders{}, "Erasure": client.Erasure{},
 
 	"LabelsBody": "-", "SearchBody": "-", "AgentList": "-", "ApproveAgentBody": "-", "ToolList": "-", "ServerList": "-", "TokenList": "-", "CallBody": "-", "ApproveBody": "-", "RejectBody": "-", "DeferBody": "-", "ModifyBody": "-", "AsideBody": "-", "BatchBody": "-", "BatchAnswer": "-", "ValidateBody": "-", "PlanBody": "-",
 	"TrialBody": "-", "PhaseBody": "-", "ReleaseBody": "-", "ReasonBody": "-", "DigestBody": "-", "WordsBody": "-", "NextBody": "-", "AcceptBody": "-", "AcceptAllBody": "-", "AcceptedList": "-",

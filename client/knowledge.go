@@ -229,3 +229,33 @@ func (c *Client) SearchKnowledge(ctx context.Context, query, snapshot string, k 
 		K        int    `json:"k,omitempty"`
 	}{query, snapshot, k})
 }
+
+// Claim is a claim with fields: that an attribute of a subject has a value.
+type Claim struct {
+	Subject   string `json:"subject"`
+	Attribute string `json:"attribute"`
+	Value     string `json:"value"`
+}
+
+// ClaimSource is what one source says of a claim.
+type ClaimSource struct {
+	Source   string `json:"source"`
+	Confirms *bool  `json:"confirms"` // nil: it is silent, failed, or contradicts itself
+	Quote    string `json:"quote,omitempty"`
+	Counts   bool   `json:"counts"` // the operator configured it
+}
+
+// ClaimAnswer says whether a claim is valid.
+type ClaimAnswer struct {
+	Valid      bool          `json:"is_valid"`
+	Confidence float64       `json:"confidence"`
+	Sources    []ClaimSource `json:"sources"`
+}
+
+// ValidateClaim checks a claim against the configured sources, and others, which don't count.
+func (c *Client) ValidateClaim(ctx context.Context, claim Claim, others ...string) (*ClaimAnswer, error) {
+	return do[ClaimAnswer](ctx, c, http.MethodPost, "/v1/claims", struct {
+		Claim   Claim    `json:"claim"`
+		Sources []string `json:"sources,omitempty"`
+	}{claim, others})
+}

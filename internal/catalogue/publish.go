@@ -380,7 +380,7 @@ func (c *Catalogue) assignNames(s *Snapshot) {
 			op.Standing, op.Fault = Unfit, fmt.Sprintf("its exposed name %q is taken by %s, or looks like it: set expose_as", op.Name, other.ID)
 			continue
 		}
-		if strings.HasPrefix(key, "sallyport_") {
+		if strings.HasPrefix(key, "sallyport_") && op.Command == nil { // of built-in ones the program says the name, and no configuration can give one such a name
 			op.Standing, op.Fault = Unfit, "names that begin with sallyport_ are the gateway's own: set expose_as"
 			continue
 		}

@@ -1,4 +1,4 @@
-// Package consult holds the operations by which agents read the knowledge store: knowledge.search and knowledge.read, in the form that the gateway takes
+// Package consult holds the operations by which agents read the knowledge store: knowledge.search, knowledge.read and knowledge.validate_claim, in the form that the gateway takes
 // (catalogue.Command).
 //
 // Promises: an agent finds what its declaration names, by collections and labels, in the one snapshot that its session reads, and learns nothing of the rest; the
@@ -13,10 +13,12 @@ import (
 	"time"
 
 	"sallyport.example/flow"
+	"sallyport.example/internal/audit"
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/knowledge"
+	"sallyport.example/internal/knowledge/claims"
 	"sallyport.example/internal/knowledge/library"
 )
 
@@ -32,13 +34,14 @@ const (
 // Options of Commands.
 type Options struct {
 	Library *library.Library
+	Claims  *claims.Checker
 	// Trusted tells whether the operator trusts all documents of a collection: reading them makes no session untrusted.
 	Trusted func(collection string) bool
 }
 
 // Commands are the operations.
 func Commands(o Options) []catalogue.Command {
-	return []catalogue.Command{o.search(), o.read()}
+	return []catalogue.Command{o.search(), o.read(), o.validate()}
 }
 
 // reader is who reads. A declaration that names all collections says so with a star.
@@ -90,6 +93,46 @@ func (o Options) search() catalogue.Command {
 				read.add(h.Citation, h.Source, h.Labels)
 			}
 			return o.brought(snapshot, found, read)
+		},
+	}
+}
+
+type claimed struct {
+	Claim   json.RawMessage `json:"claim"`
+	Sources []string        `json:"sources"`
+}
+
+func (o Options) validate() catalogue.Command {
+	parse := func(raw json.RawMessage) (c claims.Claim, more []string, err error) {
+		var given claimed
+		if err := strict(raw, &given, "claim", "sources"); err != nil {
+			return c, nil, err
+		}
+		c, err = claims.Parse(given.Claim)
+		return c, given.Sources, err
+	}
+	return catalogue.Command{
+		Server: catalogue.KnowledgeServer, Name: "validate_claim", ExposeAs: "sallyport_validate_claim",
+		Description: "Check a claim {subject, attribute, value} against the knowledge store's sources.",
+		Parameters:  json.RawMessage(`{"claim":{"type":"object"},"sources":{"type":"array","items":{"type":"string"}}}`),
+		Sensitivity: flow.None, Effect: flow.Read, Timeout: timeout, Inside: true, Sealed: true, From: "knowledge:",
+		Check: func(raw json.RawMessage) error { _, _, err := parse(raw); return err },
+		Run: func(ctx context.Context, r catalogue.CommandRun) (catalogue.Brought, error) {
+			c, more, err := parse(r.Parameters)
+			if err != nil {
+				return catalogue.Brought{}, refused(err)
+			}
+			snapshot, err := o.Library.Pin(ctx, r.Session, r.Agent)
+			if err != nil {
+				return catalogue.Brought{}, err
+			}
+			a, err := o.Claims.Validate(ctx, o.reader(r), audit.Entry{Agent: r.Agent, Session: r.Session, Actor: "agent:" + r.Agent}, snapshot, c, more)
+			if err != nil {
+				return catalogue.Brought{}, err
+			}
+			var read reading
+			read.citations, read.sources, read.labels = a.Read()
+			return o.brought(snapshot, a, read)
 		},
 	}
 }

@@ -63,6 +63,7 @@ type Config struct {
 	Comm         CommConfig            `yaml:"comm,omitempty" json:"comm,omitempty" jsonschema:"What the built-in external operations (comm.fetch, comm.search, comm.query, comm.exec) may reach."`
 	TrustTiers   map[string]TierConfig `yaml:"trust_tiers,omitempty" json:"trust_tiers,omitempty" jsonschema:"Limits of agents by their declaration's trustTier. Built in: restricted, standard (of agents that name none) and trusted; an entry replaces what it names."`
 	Knowledge    KnowledgeConfig       `yaml:"knowledge,omitempty" json:"knowledge,omitzero" jsonschema:"The knowledge store."`
+	Claims       ClaimsConfig          `yaml:"claims,omitempty" json:"claims,omitzero" jsonschema:"Against what claims are checked."`
 	Approvals    ApprovalsConfig       `yaml:"approvals,omitempty" json:"approvals,omitempty" jsonschema:"People's approvals."`
 	Declarations DeclarationsConfig    `yaml:"declarations,omitempty" json:"declarations,omitempty" jsonschema:"Who approves the declarations of agents."`
 	Notify       []notify.Config       `yaml:"notify,omitempty" json:"notify,omitempty" jsonschema:"Who is told of requests and alerts, and how."`

@@ -335,6 +335,9 @@ comm:
 # knowledge:
 #   collections: {handbook: {trusted: false, trusted_fields: []}}
 
+# What claims are checked against: collections with records. A claim is valid from 70 percent of them on, and from min independent ones.
+# claims: {sources: [knowledge.handbook, knowledge.registry], min: 2}
+
 # Limits of agents by their declaration's trustTier. Built in: restricted, standard (of agents that name none) and trusted. ask_from
 # is the risk from which a person decides on a declared operation; plan_approval: person lets every plan wait for a person.
 # trust_tiers:

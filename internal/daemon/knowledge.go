@@ -1,19 +1,24 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"sallyport.example/flow"
+	"sallyport.example/internal/agent"
 	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/comm/fetch"
 	"sallyport.example/internal/consult"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/identity"
 	"sallyport.example/internal/knowledge"
+	"sallyport.example/internal/knowledge/claims"
 	"sallyport.example/internal/knowledge/library"
 	"sallyport.example/internal/knowledge/shelf"
 	"sallyport.example/internal/threat"
@@ -31,7 +36,24 @@ type CollectionConfig struct {
 	TrustedFields []string `yaml:"trusted_fields,omitempty" json:"trusted_fields,omitempty" jsonschema:"Fields that vouch for values. Not in this version: leave it empty."`
 }
 
+// ClaimsConfig says which sources claims are checked against.
+type ClaimsConfig struct {
+	Sources []string `yaml:"sources,omitempty" json:"sources,omitempty" jsonschema:"Collections of the knowledge store that are asked about every claim, as knowledge.handbook."`
+	Min     int      `yaml:"min,omitempty" json:"min,omitempty" jsonschema:"How many independent sources have to confirm a claim. Default 2."`
+}
+
+// defaultMin is the least number of independent sources that confirm a valid claim.
+const defaultMin = 2
+
 func (c *Config) checkKnowledge(p *complaints) {
+	for i, source := range c.Claims.Sources {
+		if name, ok := strings.CutPrefix(source, agent.KnowledgePrefix); !ok || identity.CheckID(name) != nil {
+			p.bad(fmt.Sprintf("claims.sources[%d]", i), "write knowledge. and the name of a collection", "%q is no source", source)
+		}
+	}
+	if c.Claims.Min < 0 {
+		p.bad("claims.min", "use a number from 1", "%d sources can't confirm anything", c.Claims.Min)
+	}
 	for _, name := range slices.Sorted(maps.Keys(c.Knowledge.Collections)) {
 		if err := identity.CheckID(name); err != nil {
 			p.bad("knowledge.collections."+name, "use letters, digits, '.', '_' and '-'", "%q can't be a collection's name", name)
@@ -45,8 +67,16 @@ func (c *Config) checkKnowledge(p *complaints) {
 // commands are the built-in operations.
 func (d *Daemon) commands() []catalogue.Command {
 	return append(d.comm.Commands(), consult.Commands(consult.Options{
-		Library: d.books, Trusted: func(collection string) bool { return d.config().Knowledge.Collections[collection].Trusted },
+		Library: d.books, Claims: d.claims(), Trusted: func(collection string) bool { return d.config().Knowledge.Collections[collection].Trusted },
 	})...)
+}
+
+// claims checks claims by today's configuration.
+func (d *Daemon) claims() *claims.Checker {
+	return claims.New(claims.Options{
+		Library: d.books, Log: d.o.Log, Record: d.store.Record,
+		Configured: func() ([]string, int) { return d.config().Claims.Sources, cmp.Or(d.config().Claims.Min, defaultMin) },
+	})
 }
 
 // openLibrary opens the knowledge store.

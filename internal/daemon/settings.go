@@ -42,7 +42,7 @@ func reloads(field string) bool {
 		return false
 	}
 	for _, section := range []string{
-		"mode", "people", "hosts", "operations", "unlisted_operations", "flow", "knowledge", "trust_tiers", "approvals", "declarations", "models",
+		"mode", "people", "hosts", "operations", "unlisted_operations", "flow", "knowledge", "claims", "trust_tiers", "approvals", "declarations", "models",
 		"limits.calls_per_minute", "limits.comm_requests_per_minute", "limits.execution_budget",
 		projectFolder, policyFiles,
 	} {

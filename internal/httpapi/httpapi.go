@@ -36,6 +36,7 @@ import (
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
+	"sallyport.example/internal/knowledge/claims"
 	"sallyport.example/internal/knowledge/library"
 	"sallyport.example/internal/memory"
 	"sallyport.example/internal/runner"
@@ -100,7 +101,8 @@ type Options struct {
 	Process int
 	// Confirm tells whether people have to confirm at their terminal what they do with a token; nil: they don't.
 	Confirm func() bool
-	Library *library.Library  // the knowledge store
+	Library *library.Library // the knowledge store
+	Claims  *claims.Checker
 	Runs    *runner.Runner    // of agents
 	Labels  console.LabelDesk // nil: there is no configuration file that labels could be added to
 }

@@ -30,6 +30,7 @@ import (
 	"sallyport.example/internal/gateway/gatewaytest"
 	"sallyport.example/internal/httpapi"
 	"sallyport.example/internal/identity"
+	"sallyport.example/internal/knowledge/claims"
 	"sallyport.example/internal/policy"
 	"sallyport.example/internal/run"
 	"sallyport.example/internal/runner"
@@ -287,6 +288,7 @@ func newWorld(t testing.TB, tweak ...func(*gateway.Options)) *world {
 		Upstreams: func() []console.ServerStatus { return w.servers },
 		Source:    func(ctx context.Context) (audit.Source, error) { return db.Source(ctx) },
 		Library:   gatewaytest.Library(t, db),
+		Claims:    claims.New(claims.Options{Log: slog.New(slog.DiscardHandler), Configured: func() ([]string, int) { return nil, 2 }, Record: db.Record}),
 	})
 	w.agent, w.admin = httptest.NewServer(w.api.Agent()), httptest.NewServer(w.api.Admin())
 	t.Cleanup(func() {
@@ -449,6 +451,7 @@ var endpoints = []endpoint{
 	{"POST", "/v1/tokens", `{"kind":"host","id":"laptop"}`, "admin"},
 	{"DELETE", "/v1/tokens/{id}", "", "admin"},
 	{"POST", "/v1/sign-in-links", "", "viewer approver operator auditor"},
+	{"POST", "/v1/claims", `{"claim":{"subject":"a","attribute":"b","value":"c"}}`, "viewer approver operator auditor"},
 	{"GET", "/v1/knowledge/documents", "", "viewer approver operator auditor"},
 	{"POST", "/v1/knowledge/documents", `{"key":"k","source":"s","content":"x"}`, "operator"},
 	{"GET", "/v1/knowledge/documents/{id}", "", "viewer approver operator auditor"},

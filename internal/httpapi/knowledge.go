@@ -3,13 +3,16 @@ package httpapi
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"net/http"
 	"time"
 
+	"sallyport.example/internal/audit"
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/identity"
 	"sallyport.example/internal/knowledge"
+	"sallyport.example/internal/knowledge/claims"
 	"sallyport.example/internal/knowledge/library"
 )
 
@@ -157,6 +160,20 @@ func (a *API) knowledgeRoutes(s *side) {
 	a.documentRoutes(s)
 	a.documentActs(s)
 	a.snapshotRoutes(s)
+	handle(s, route{method: http.MethodPost, path: "/v1/claims", roles: readers, summary: "Check a claim against several sources", onlyStops: true},
+		func(ctx context.Context, p identity.Principal, in *struct{ Body ClaimBody }) (claims.Answer, error) {
+			c, err := claims.Parse(in.Body.Claim)
+			if err != nil {
+				return claims.Answer{}, err
+			}
+			return a.o.Claims.Validate(ctx, knowledge.Reader{All: true}, audit.Entry{Actor: p.String()}, "", c, in.Body.Sources)
+		})
+}
+
+// ClaimBody is a claim to check.
+type ClaimBody struct {
+	Claim   json.RawMessage `json:"claim" doc:"An object with subject, attribute and value, or a sentence, which nobody can confirm without a judge"`
+	Sources []string        `json:"sources,omitempty" required:"false" maxItems:"50" doc:"Sources besides the configured ones, as knowledge.COLLECTION: they are shown and don't count"`
 }
 
 const documents = "/v1/knowledge/documents"

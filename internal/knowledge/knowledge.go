@@ -180,12 +180,13 @@ type Reader struct {
 	All        bool     // a person: everything
 	AllSources bool     // every collection
 	Sources    []string // or these
-	Labels     []string // confidentiality labels
+	AllLabels  bool     // every confidentiality label
+	Labels     []string // or these
 }
 
 // MayGroup tells whether documents of a collection with these labels may be read.
 func (r Reader) MayGroup(source string, labels []string) bool {
-	return r.All || (r.AllSources || slices.Contains(r.Sources, source)) && !slices.ContainsFunc(labels, func(l string) bool { return !slices.Contains(r.Labels, l) })
+	return r.All || (r.AllSources || slices.Contains(r.Sources, source)) && (r.AllLabels || !slices.ContainsFunc(labels, func(l string) bool { return !slices.Contains(r.Labels, l) }))
 }
 
 // May tells whether a document may be read, by its collection and the labels that it has now. Nobody reads what is withdrawn or erased.

@@ -221,3 +221,42 @@ func TestKill9WhileIngesting(t *testing.T) {
 		t.Errorf("%d hits of %d, %v", len(f.Hits), len(kept), err)
 	}
 }
+
+// An agent's claim is checked against all configured sources, and what they say brings its labels.
+func TestClaims(t *testing.T) {
+	w := launch(t, newPlace(t, "flow: {labels: [internal, pii, secret]}\nclaims: {sources: [knowledge.registry, knowledge.handbook, knowledge.wiki]}\n",
+		reads("cleared", "\"knowledge.*\"", "knowledge: {labels: [internal]}\n")))
+	w.addDocument("registry", "acme.csv", "company,founded\nAcme Ltd,1999-05-01\n")
+	w.addDocument("handbook", "acme.md", "# Acme Ltd\n\nFounded: May 1, 1999\n", "internal")
+	w.addDocument("wiki", "acme.md", "# Acme Ltd\n\nfounded: 1 May 1999 or so they say\n")
+	w.snapshot()
+	id, token := w.open("cleared")
+	var got client.ClaimAnswer
+	fencedJSON(t, must(t, w.connect(token, revision1125, nil), "sallyport_validate_claim", map[string]any{"claim": map[string]any{"subject": "Acme Ltd", "attribute": "founded", "value": "1999-05-01"}}), &got)
+	if got.Valid || len(got.Sources) != 3 || got.Confidence < 0.66 || got.Confidence > 0.67 {
+		t.Errorf("two of three: %+v", got)
+	}
+	s, err := w.root.Session(t.Context(), id)
+	if err != nil || !slices.ContainsFunc(s.Labels, func(h client.Held) bool { return h.Label == "internal" }) {
+		t.Errorf("%+v, %v", s.Labels, err)
+	}
+	if !slices.ContainsFunc(w.entries(), func(e client.Entry) bool {
+		return e.Action == "claim" && e.Agent == "cleared" && strings.Contains(e.Reason, "possible poisoning")
+	}) {
+		t.Error("possible poisoning is not on record")
+	}
+	d, err := w.root.Documents(t.Context(), "wiki", "")
+	if err != nil || len(d.Documents) != 1 {
+		t.Fatal(err)
+	}
+	if _, err := w.root.AddDocumentVersion(t.Context(), d.Documents[0].DocumentID, client.NewVersion{Expected: 1, Content: "| name | founded |\n|---|---|\n| Acme Ltd | 1 May 1999 |\n"}); err != nil {
+		t.Fatal(err)
+	}
+	w.snapshot()
+	if a, err := w.root.ValidateClaim(t.Context(), client.Claim{Subject: "Acme Ltd", Attribute: "founded", Value: "1999-05-01"}); err != nil || !a.Valid || a.Confidence != 1 {
+		t.Errorf("three of three: %+v, %v", a, err)
+	}
+	if status, body := w.send("POST", w.admin+"/v1/claims", w.place.secret(t, "admin.token"), `{"claim":"Acme is old.","sources":["knowledge.none"]}`, nil); status != 200 || strings.Count(string(body), `"confirms":null`) != 4 || !strings.Contains(string(body), `"is_valid":false`) {
+		t.Errorf("a sentence: %d %s", status, body)
+	}
+}

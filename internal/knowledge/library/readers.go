@@ -18,7 +18,7 @@ type Log interface {
 type Readers struct{ Sessions, Agents, Runs, Recommendations, Calls []string }
 
 // Operations are the ids of the operations by which agents read documents. What they read stands in the detail of their outcomes, under "read".
-var Operations = []string{"knowledge.search", "knowledge.read"}
+var Operations = []string{"knowledge.search", "knowledge.read", "knowledge.validate_claim"}
 
 // Recorded is what an outcome says of what was read.
 type Recorded struct {

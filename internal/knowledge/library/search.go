@@ -294,6 +294,19 @@ func (l *Library) Search(ctx context.Context, r knowledge.Reader, snapshot, ques
 	return f, nil
 }
 
+// TextOf is the whole text of the version that a citation names.
+func (l *Library) TextOf(ctx context.Context, r knowledge.Reader, c Citation) (string, error) {
+	d, err := l.document(r, c.Document)
+	if err != nil || !r.May(d) {
+		return "", noDocument(c.Document)
+	}
+	v := d.Version(c.Version)
+	if v == nil {
+		return "", noDocument(c.Document)
+	}
+	return l.Text(ctx, d, v)
+}
+
 // Reading is a version of a document as an agent reads it.
 type Reading struct {
 	Citation
