@@ -44,7 +44,7 @@ func (c *cli) initialise() *cobra.Command {
 	var t takeover
 	cmd := c.command(about{
 		use: "init [DIR]", short: "Write a configuration, its JSON Schema and an agent",
-		long: `It writes sallyport.yaml, sallyport.schema.json and agents/assistant.yaml into DIR (default: here), and overwrites nothing.
+		long: `It writes sallyport.yaml, sallyport.schema.json and agents/research-assistant.yaml into DIR (default: here), and overwrites nothing.
 
 With --from it takes over the servers of MCP clients: of a file (.mcp.json, .claude.json, claude_desktop_config.json, mcp.json of Cursor and VS Code,
 config.toml of Codex), of the files in a folder, or without a value of those here and in your home. It shows each command and asks, since such a file

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -13,6 +14,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"sallyport.example/internal/agent"
+	"sallyport.example/internal/annotate"
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/console"
 	"sallyport.example/internal/daemon"
@@ -125,14 +128,16 @@ answer: in a terminal it waits for yours, in the browser or with sallyport appro
 }
 
 func (c *cli) lint() *cobra.Command {
-	var data string
+	var data, format string
+	var sessions int
 	cmd := c.command(about{
 		inside: true, use: "lint [PATH…]", short: "Check configuration and agent declarations",
 		long: `PATH is a configuration file (its name begins with sallyport), a declaration, or a folder of declarations. Without one it checks sallyport.yaml and
-what it names. Problems are errors (the file can't be used), P0 (blocking), P1 and P2. Errors and P0 exit with 1.
+what it names. Problems are errors (the file can't be used), P0 (blocking), P1 and P2. Errors and P0 exit with 1. Of the twelve violations A-01 to A-12, one
+of P1 does, too, unless the declaration has a plan for it under mitigations that still holds, and one of P2 where --sessions is above the declaration's scale.
 With --data the labels of the configuration are compared with what a gateway's data directory knows, whether the gateway runs or not: what the
 servers' tools take, and what was called and answered in the newest entries of the audit log.`,
-		example: "sallyport lint\nsallyport lint agents/assistant.yaml --output json\nsallyport lint --data sallyport-data", args: cobra.ArbitraryArgs, prints: true, local: true,
+		example: "sallyport lint\nsallyport lint agents/research-assistant.yaml --output json\nsallyport lint --data sallyport-data", args: cobra.ArbitraryArgs, prints: true, local: true,
 	}, func(ctx context.Context, args []string) error {
 		problems, err := daemon.Lint(ctx, data, lint.Compare, args...)
 		if err != nil {
@@ -141,7 +146,13 @@ servers' tools take, and what was called and answered in the newest entries of t
 		if problems == nil {
 			problems = []daemon.Problem{}
 		}
-		blocks := func(p daemon.Problem) bool { return p.Severity.Blocks() }
+		for i := range problems {
+			problems[i] = problems[i].AtScale(sessions)
+		}
+		blocks := func(p daemon.Problem) bool { return p.Stops }
+		if format != "" {
+			return c.annotated(format, problems, !slices.ContainsFunc(problems, blocks))
+		}
 		return c.judged(problems, !slices.ContainsFunc(problems, blocks), func(t *table) {
 			for _, p := range problems {
 				t.line("%s", p.String())
@@ -153,9 +164,33 @@ servers' tools take, and what was called and answered in the newest entries of t
 			default:
 				t.line("no problems")
 			}
+			t.line("can't be seen from here, only in a running gateway: %s", strings.Join(agent.Elsewhere(), ", "))
 		})
 	})
 	cmd.Flags().StringVar(&data, "data", "", "data directory of a gateway to compare labels with")
+	cmd.Flags().StringVar(&format, "format", "", "for other programs: sarif (SARIF 2.1.0) or github (annotations of a workflow)")
+	cmd.Flags().IntVar(&sessions, "sessions", 0, "sessions a day that the deployment is for: violations of P2 block above a declaration's scale")
+	must(cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions([]string{"sarif", "github"}, cobra.ShellCompDirectiveNoFileComp)))
 	must(cmd.MarkFlagDirname("data"))
 	return cmd
+}
+
+// annotated prints what lint found in the form of another program.
+func (c *cli) annotated(format string, problems []daemon.Problem, good bool) error {
+	switch format {
+	case "sarif":
+		log, err := annotate.SARIF(buildVersion(), problems)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintln(c.out, string(log))
+	case "github":
+		fmt.Fprint(c.out, annotate.GitHub(problems))
+	default:
+		return usagef("--format is sarif or github, not %q", format)
+	}
+	if !good {
+		return &found{printed: true}
+	}
+	return nil
 }

@@ -18,21 +18,21 @@ import (
 // file and an agent that others depend on without one show in Load, and a time limit over five minutes is an error of Parse.
 func Lint(d *Declaration) []Problem {
 	var all []Problem
-	add := func(s Severity, field, problem, remedy string) {
-		all = append(all, Problem{File: d.File, Field: field, Severity: s, Problem: problem, Remedy: remedy})
+	add := func(code string, s Severity, field, problem, remedy string) {
+		all = append(all, Problem{File: d.File, Field: field, Severity: s, Problem: problem, Remedy: remedy, Code: code})
 	}
 
 	// 1: write permissions
 	if d.Mode != Operator && len(d.Permissions.Write) > 0 {
-		add(P0, "permissions.write", "an advisory agent has write permissions", "write [], or set mode: operator")
+		add("A-01", P0, "permissions.write", "an advisory agent has write permissions", "write [], or set mode: operator")
 	}
 	// 2: autonomous execution
 	if !d.HumanApprovalRequired {
-		add(P0, "humanApprovalRequired", "the agent would act without a person's approval", "set it to true")
+		add("A-02", P0, "humanApprovalRequired", "the agent would act without a person's approval", "set it to true")
 	}
 	// 3: kill switch
 	if !d.KillSwitchEnabled {
-		add(P0, "killSwitchEnabled", "the agent can't be switched off", "set it to true")
+		add("A-03", P0, "killSwitchEnabled", "the agent can't be switched off", "set it to true")
 	}
 	all = append(all, lintExceptions(d)...)
 	all = append(all, lintRun(d)...)
@@ -41,24 +41,24 @@ func Lint(d *Declaration) []Problem {
 	// 5: knowledge is not the agent's to change (7: nor is what it says itself to become knowledge)
 	for i, p := range d.Permissions.Write {
 		if strings.HasPrefix(p, "knowledge.") {
-			add(P0, "permissions.write["+strconv.Itoa(i)+"]", "the agent may write to the knowledge store, which would let it change documents or feed on its own output", "remove it; people add knowledge")
+			add("A-05", P0, "permissions.write["+strconv.Itoa(i)+"]", "the agent may write to the knowledge store, which would let it change documents or feed on its own output", "remove it; people add knowledge")
 		}
 	}
 	for i, p := range d.Permissions.Read {
 		if pattern, _, rooted := strings.Cut(p, under); rooted && coversFree(d.Permissions.Read, pattern) {
-			add(P1, "permissions.read["+strconv.Itoa(i)+"]", "the root has no effect: another entry permits the same without one", "remove one of the two")
+			add("", P1, "permissions.read["+strconv.Itoa(i)+"]", "the root has no effect: another entry permits the same without one", "remove one of the two")
 		}
 	}
 	// 6: unpinned models
 	for i, m := range d.DataSources.Models {
 		if !Pinned(m) {
-			add(P0, "dataSources.models["+strconv.Itoa(i)+"]", display.Quote(m, shownMost)+" is not pinned to a version", "name an exact version, like claude-sonnet-4-5-20250929 or anthropic.claude-v2:1")
+			add("A-06", P0, "dataSources.models["+strconv.Itoa(i)+"]", display.Quote(m, shownMost)+" is not pinned to a version", "name an exact version, like claude-sonnet-4-5-20250929 or anthropic.claude-v2:1")
 		}
 	}
 	// 7: feedback loops
 	for i, other := range d.DependsOn {
 		if other == d.AgentID {
-			add(P0, "dependsOn["+strconv.Itoa(i)+"]", "the agent depends on itself", "remove it")
+			add("A-07", P0, "dependsOn["+strconv.Itoa(i)+"]", "the agent depends on itself", "remove it")
 		}
 	}
 	for _, of := range []struct {
@@ -67,7 +67,7 @@ func Lint(d *Declaration) []Problem {
 	}{{"dataSources.tables", d.DataSources.Tables}, {"dataSources.apis", d.DataSources.APIs}} {
 		for i, source := range of.list {
 			if ownOutput(d.AgentID, source) {
-				add(P0, of.name+"["+strconv.Itoa(i)+"]", display.Quote(source, shownMost)+" is agent output: taking facts from it is a feedback loop", "remove it; use what people have validated")
+				add("A-07", P0, of.name+"["+strconv.Itoa(i)+"]", display.Quote(source, shownMost)+" is agent output: taking facts from it is a feedback loop", "remove it; use what people have validated")
 			}
 		}
 	}
@@ -81,15 +81,15 @@ func Lint(d *Declaration) []Problem {
 		{"dependsOn", "an agent whose failure this one depends on degrades nothing", len(d.DependsOn) > 0},
 	} {
 		if reserved.set {
-			add(P2, reserved.field, "this version does not use it yet: "+reserved.what, "don't rely on it; it may stay for a later version")
+			add("", P2, reserved.field, "this version does not use it yet: "+reserved.what, "don't rely on it; it may stay for a later version")
 		}
 	}
 	// 11 and 12: versions
 	if d.Version == "" {
-		add(P2, "version", "the declaration is not versioned", "add a semantic version")
+		add("A-11", P2, "version", "the declaration is not versioned", "add a semantic version")
 	}
 	if d.OutputSchemaVersion == "" {
-		add(P2, "outputSchemaVersion", "the output schema is not versioned", "add a semantic version")
+		add("A-12", P2, "outputSchemaVersion", "the output schema is not versioned", "add a semantic version")
 	}
 	return all
 }

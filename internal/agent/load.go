@@ -78,7 +78,7 @@ func dependencies(set Set, declared map[string][]Declaration) []Problem {
 		for i, other := range d.DependsOn {
 			field := fmt.Sprintf("dependsOn[%d]", i)
 			if len(declared[other]) == 0 {
-				problems = append(problems, Problem{File: d.File, Field: field, Severity: P1,
+				problems = append(problems, Problem{File: d.File, Field: field, Severity: P1, Code: "A-08",
 					Problem: fmt.Sprintf("%q has no declaration file", other), Remedy: "declare it, or remove it here"})
 			} else if other != d.AgentID && reaches(set, other, d.AgentID) {
 				problems = append(problems, Problem{File: d.File, Field: field, Severity: P1,

@@ -16,7 +16,11 @@ import (
 func lintOutput(d *Declaration) (all []Problem) {
 	schema := d.OutputSchema
 	add := func(s Severity, problem, remedy string) {
-		all = append(all, Problem{File: d.File, Field: "outputSchema", Severity: s, Problem: problem, Remedy: remedy, usable: true})
+		code := ""
+		if s == P0 {
+			code = "A-04"
+		}
+		all = append(all, Problem{File: d.File, Field: "outputSchema", Severity: s, Problem: problem, Remedy: remedy, Code: code, usable: true})
 	}
 	const remedy = "describe the output as type: object with properties, some of them required"
 	if len(schema) == 0 || string(schema) == "null" {
@@ -53,6 +57,7 @@ func lintOutput(d *Declaration) (all []Problem) {
 	}
 	if problem := citations(s); problem != "" {
 		add(P1, problem, "add citations to required, and describe it as a list (type: array) of objects that require source, timestamp and confidence, with recordId beside them")
+		all[len(all)-1].Code = "A-10"
 	}
 	return all
 }

@@ -46,7 +46,15 @@ type Problem struct {
 	Severity Severity `json:"severity"`
 	Problem  string   `json:"problem"`
 	Remedy   string   `json:"remedy,omitempty"`
+	Code     string   `json:"code,omitempty"` // of the violation, if it is one of the twelve
+	// Set by Deployment: what the violation leads to and what mends it, who plans what against it, and whether it stops a deployment.
+	Impact     string `json:"impact,omitempty"`
+	Resolution string `json:"resolution,omitempty"`
+	Mitigation string `json:"mitigation,omitempty"`
+	Stops      bool   `json:"blocks"`
 
+	scale  int // sessions a day from which on it blocks, if scaled
+	scaled bool
 	usable bool // it doesn't keep the declaration out of use, whatever its severity
 }
 
@@ -66,6 +74,19 @@ func (p Problem) String() string {
 	b.WriteString(p.Problem)
 	if p.Remedy != "" {
 		b.WriteString(" (" + p.Remedy + ")")
+	}
+	if p.Code != "" {
+		b.WriteString(" [" + p.Code + "]")
+	}
+	switch {
+	case p.Mitigation != "" && p.Stops:
+		b.WriteString(" [the plan has ended: " + p.Mitigation + "]")
+	case p.Mitigation != "":
+		b.WriteString(" [planned: " + p.Mitigation + "]")
+	case p.Stops && p.Severity == P1:
+		b.WriteString(" [blocks: it has no plan under mitigations]")
+	case p.Stops && p.Severity == P2:
+		b.WriteString(" [blocks: above the declared scale]")
 	}
 	return b.String()
 }

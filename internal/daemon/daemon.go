@@ -810,7 +810,7 @@ func lintConfig(ctx context.Context, path, data string, compare Compare) ([]Prob
 	cfg, err := LoadConfig(path)
 	var invalid *ConfigError
 	if errors.As(err, &invalid) {
-		return invalid.Problems, nil
+		return agent.Deployment(agent.Set{}, invalid.Problems, time.Now()), nil
 	}
 	if err != nil {
 		return nil, err
@@ -831,11 +831,11 @@ func lintConfig(ctx context.Context, path, data string, compare Compare) ([]Prob
 	}
 	all := slices.Concat(cfg.problems(name, data), cfg.catalogueNotes(name, seen.Definitions), seen.Problems)
 	slices.SortStableFunc(all, func(a, b Problem) int { return a.Line - b.Line })
-	_, declared := cfg.declarations()
-	all = append(all, declared...)
+	set, declared := cfg.declarations()
+	all = append(agent.Deployment(agent.Set{}, all, time.Now()), agent.Deployment(set, declared, time.Now())...)
 	if cfg.Policies != "" {
 		if _, err := policy.Load(cfg.path(cfg.Policies)); err != nil {
-			all = append(all, Problem{File: cfg.path(cfg.Policies), Severity: "error", Problem: err.Error()})
+			all = append(all, Problem{File: cfg.path(cfg.Policies), Severity: agent.Error, Problem: err.Error(), Stops: true})
 		}
 	}
 	return all, nil
@@ -855,16 +855,16 @@ func isConfig(path string) bool {
 func lintAgents(path string) []Problem {
 	st, err := os.Stat(path)
 	if err != nil {
-		return []Problem{{File: path, Severity: agent.Error, Problem: err.Error()}}
+		return []Problem{{File: path, Severity: agent.Error, Problem: err.Error(), Stops: true}}
 	}
 	if st.IsDir() {
-		_, problems := agent.Load(path)
-		return problems
+		set, problems := agent.Load(path)
+		return agent.Deployment(set, problems, time.Now())
 	}
 	data, err := os.ReadFile(path)
 	if err != nil {
-		return []Problem{{File: path, Severity: agent.Error, Problem: err.Error()}}
+		return []Problem{{File: path, Severity: agent.Error, Problem: err.Error(), Stops: true}}
 	}
-	_, problems := agent.Parse(path, data)
-	return problems
+	d, problems := agent.Parse(path, data)
+	return agent.Deployment(agent.NewSet(d), problems, time.Now())
 }

@@ -25,7 +25,7 @@ func Init(dir string) (written []string, err error) {
 	return writeNew(dir, []newFile{
 		{"sallyport.yaml", []byte(exampleConfig), 0o644},
 		{"sallyport.schema.json", schema, 0o644},
-		{filepath.Join("agents", "assistant.yaml"), []byte(agent.Example()), 0o644},
+		{filepath.Join("agents", "research-assistant.yaml"), []byte(agent.Example()), 0o644},
 	})
 }
 
@@ -149,7 +149,7 @@ const exampleConfig = `# yaml-language-server: $schema=./sallyport.schema.json
 #   sallyport lint                                      check this file and the declarations
 #   sallyport serve                                     start
 #   sallyport tools accept --all                        read what the servers say of their tools, and accept it
-#   sallyport token create --agent research-assistant   a credential for the agent of agents/assistant.yaml
+#   sallyport token create --agent research-assistant   a credential for the agent of agents/research-assistant.yaml
 #
 # Every key may be left out: what stands here is the default, and what is commented out is an example. Unknown keys are errors.
 # Paths are relative to this file. "${NAME}" in a value is replaced by what sallyport.env beside this file says of NAME (lines NAME=value,
@@ -188,7 +188,7 @@ people:
 # The MCP servers behind the gateway, by the id that their operations are known under: a command to start (no shell is involved)
 # or a url to reach.
 #
-# To try it: uncomment this, "upstreams" too, make the folder docs, permit files.* in agents/assistant.yaml (permissions: read), and
+# To try it: uncomment this, "upstreams" too, make the folder docs, permit files.* in agents/research-assistant.yaml (permissions: read), and
 # uncomment the files entries under operations. Name tools one by one: what you say of files.* you say of those that write, too.
 # upstreams:
 #   files:

@@ -97,7 +97,7 @@ func TestLintRoots(t *testing.T) {
 	}
 	declared := strings.Replace(agent.Example(), "read: [mail.search_email, web.web_search]",
 		`read: [fs.read under docs/, fs.list under docs/, fs.* under src/, x.* under a/, comm.read_file under notes/, comm.query under a, fs.read]`, 1)
-	if err := os.WriteFile(filepath.Join(dir, "a.yaml"), []byte(declared), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "research-assistant.yaml"), []byte(declared), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	problems, err := Lint(t.Context(), "", nil, file)
