@@ -331,6 +331,9 @@ upstreams:
 			if err != nil {
 				return nil, fmt.Errorf("%s token create: %w", binary, err)
 			}
+			if said, err := exec.Command(binary, "agents", "approve", "--all", "--reason", "measuring", "--data", data).CombinedOutput(); err != nil {
+				return nil, fmt.Errorf("%s agents approve: %w\n%s", binary, err, said)
+			}
 			p.url = a.Agent + "/mcp"
 			opened := 0
 			p.session = func(ctx context.Context) (string, error) {
