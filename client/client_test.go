@@ -43,7 +43,7 @@ var types = map[string]any{
 		FromRoot string `json:"from_root_hash"`
 	}{}, "Configuration": client.Configuration{}, "ReloadRefusal": client.ReloadRefusal{}, "Reloaded": client.Reloaded{}, "ChangedField": client.ChangedField{}, "Problem": client.Problem{}, "FieldError": client.FieldError{},
 
-	"RunRun": client.Run{}, "RunChecked": client.Citation{}, "RunQuality": client.Quality{}, "RunnerFigures": client.RunFigures{}, "RunPage": client.RunPage{}, "RunBody": "-",
+	"RunRun": client.Run{}, "RunChecked": client.Citation{}, "RunQuality": client.Quality{}, "RunnerFigures": client.RunFigures{}, "RunPage": client.RunPage{}, "RunBody": "-", "RunRecommendation": client.Recommendation{}, "RunRecommended": client.RecommendedCall{}, "RecommendationPage": client.RecommendationPage{}, "Recommended": client.Recommended{}, "RefuseBody": "-", "PutOffBody": "-", "OutputBody": "-",
 	"KnowledgeDocument": client.KnowledgeDocument{}, "KnowledgeMetadata": client.KnowledgeMetadata{}, "KnowledgePage": client.KnowledgePage{}, "KnowledgeHistory": client.KnowledgeHistory{}, "KnowledgeEvent": client.KnowledgeEvent{},
 	"AddBody": client.NewDocument{}, "VersionBody": client.NewVersion{}, "KnowledgeSnapshot": client.KnowledgeSnapshot{}, "SnapshotList": client.KnowledgeSnapshots{}, "KnowledgeSpan": client.Span{},
 	"LibraryFound": client.KnowledgeFound{}, "LibraryHit": client.KnowledgeHit{}, "WithdrawBody": client.KnowledgeWithdrawal{}, "ClaimsAnswer": client.ClaimAnswer{}, "ClaimsSource": client.ClaimSource{}, "ClaimBody": "-", "KnowledgeReaders": client.KnowledgeReaders{}, "Erasure": client.Erasure{},

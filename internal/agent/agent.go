@@ -275,7 +275,7 @@ func (d *Declaration) seal() error {
 
 // Set is the declarations that are in force, by agent id. The zero Set is empty. Immutable.
 type Set struct {
-	byID map[string]*Declaration // with those of trial agents
+	byID map[string]*Declaration // with those of trial agents and of the principals of recommendations
 	all  []*Declaration          // by id, without them
 }
 
@@ -289,12 +289,15 @@ func NewSet(declarations ...Declaration) Set {
 		if t, ok := d.trial(); ok {
 			s.byID[t.AgentID] = t
 		}
+		if r, ok := d.recommends(); ok {
+			s.byID[r.AgentID] = r
+		}
 	}
 	slices.SortFunc(s.all, func(a, b *Declaration) int { return cmp.Compare(a.AgentID, b.AgentID) })
 	return s
 }
 
-// Get finds the declaration of an agent, or of a trial agent. Nobody may change it.
+// Get finds the declaration of an agent, of a trial agent, or of the principal of an agent's recommendations. Nobody may change it.
 func (s Set) Get(id string) (*Declaration, bool) {
 	d, ok := s.byID[id]
 	return d, ok

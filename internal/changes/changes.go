@@ -10,19 +10,20 @@ import (
 
 // Change says that something people look at is not as it was: what it is now is read from where it is kept.
 type Change struct {
-	Topic string // "approval", "plan", "session", "tool", "kill", "agent", "run"; "": some were missed, so look at everything again
+	Topic string // "approval", "plan", "session", "tool", "kill", "agent", "run", "recommendation"; "": some were missed, so look at everything again
 	ID    string // of what changed; of a plan that of its session
 }
 
 // The topics of changes.
 const (
-	Approval = "approval"
-	Plan     = "plan"
-	Session  = "session"
-	Tool     = "tool"
-	Kill     = "kill"
-	Agent    = "agent"
-	Run      = "run"
+	Approval       = "approval"
+	Plan           = "plan"
+	Session        = "session"
+	Tool           = "tool"
+	Kill           = "kill"
+	Agent          = "agent"
+	Run            = "run"
+	Recommendation = "recommendation"
 )
 
 // maxWaiting is how many changes may wait for one subscriber. Beyond that it is told that it missed some: nobody is waited for.

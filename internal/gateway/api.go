@@ -19,7 +19,7 @@ type Request struct {
 	Tool        string             // exposed tool name, exposed prompt name, or resource URI, by Method
 	Arguments   json.RawMessage    // as received; the corridor parses strictly and judges the canonical form. For call.Complete: {"ref":…,"argument":…,"context":…}
 	Declaration string             // id of the declaration that the call runs on, where the door has a place of its own for it
-	Door        string             // "mcp" or "http"
+	Door        string             // "mcp", "http" or "recommendation"
 	DryRun      bool               // judge only: no effect, no intent (check)
 	Hold        time.Duration      // how long the call may be held while a person decides; 0: it is answered at once. Where silence permits, the call is held until then anyway
 	Waiting     func(desk.Waiting) // told while the call is held, from the goroutine of the call; nil: nobody

@@ -79,7 +79,7 @@ func (c *crossing) load() judge.Facts {
 	c.stops.epoch = g.standing.StopEpoch(c.agent) // before the facts: a stop that comes later is noticed
 	tier := c.set.tierOf(c.decl)
 	aside, _ := g.standing.Quarantined(c.agent)
-	reason, remedy := g.o.Unapproved(c.decl)
+	reason, remedy := g.o.Unapproved(c.set.whole(c.decl))
 	raised := c.raised()
 	s, phase, window := c.session, c.session.PhaseAt(c.stops.epoch), c.live.rates.Calls
 	if c.r.DryRun { // asking is work too, and takes nothing from the calls

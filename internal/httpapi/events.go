@@ -9,7 +9,7 @@ import (
 
 // eventRoutes send programs of people the events that the console's pages get. The bounds on streams count both.
 func (a *API) eventRoutes(s *side) {
-	s.raw(route{method: http.MethodGet, path: "/v1/events", roles: readers, summary: `What changes, as server-sent events: the topic (approval, plan, session, tool, kill, agent, run) with {"id":"…"} of what changed, of a plan that of its session; "all" first and whenever some were missed`},
+	s.raw(route{method: http.MethodGet, path: "/v1/events", roles: readers, summary: `What changes, as server-sent events: the topic (approval, plan, session, tool, kill, agent, run, recommendation) with {"id":"…"} of what changed, of a plan that of its session; "all" first and whenever some were missed`},
 		"/v1/events", false, "text/event-stream", nil, func(w http.ResponseWriter, r *http.Request) error {
 			p, err := s.admit(r, readers)
 			if err != nil {

@@ -184,6 +184,8 @@ func New(g *gateway.Gateway, s Store, o Options) *API {
 	a.knowledgeRoutes(a.admin)
 	a.runRoutes(a.admin)
 	a.hostRunRoutes(a.agents)
+	a.recommendationRoutes(a.admin)
+	a.submitRoutes(a.agents)
 	a.plainRoutes(a.admin)
 	a.finishDoc()
 	return a

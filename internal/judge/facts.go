@@ -52,7 +52,7 @@ func (r *Rules) KnownLabel(l flow.Label) bool {
 type Caller struct {
 	Agent       string
 	Requester   string // the person or program for whom the session works; "" if there is none
-	Door        string // "mcp" or "http"
+	Door        string // "mcp", "http" or "recommendation"
 	Declaration *agent.Declaration
 	Stopped     bool        // the kill switch is pulled, for all or for this agent
 	Quarantined time.Time   // since when the agent is quarantined; zero: it is not
@@ -64,6 +64,9 @@ type Caller struct {
 
 // Unapproved says why an agent's declaration does not count, and what a person can do about it.
 type Unapproved struct{ Reason, Remedy string }
+
+// recommended tells whether an agent recommended the call, and nobody's agent makes it: silence never carries one out, and no observing does.
+func (c *Caller) recommended() bool { return agent.IsRecommendations(c.Agent) }
 
 // Session is the version of the session that is judged.
 type Session struct {

@@ -62,9 +62,9 @@ func codes(lifted ...fault.Code) func(*Facts, *Finding, *fault.Verdict) bool {
 	return func(_ *Facts, _ *Finding, v *fault.Verdict) bool { return slices.Contains(lifted, v.Code) }
 }
 
-// liftsRisk lifts questions up to HIGH.
-func liftsRisk(_ *Facts, found *Finding, v *fault.Verdict) bool {
-	return v.Decision == fault.Ask && found.Rated && found.Rating.Risk.Rank() <= policy.High.Rank()
+// liftsRisk lifts questions up to HIGH, but not about what an agent recommended: nothing of that runs without a yes.
+func liftsRisk(f *Facts, found *Finding, v *fault.Verdict) bool {
+	return !f.Caller.recommended() && v.Decision == fault.Ask && found.Rated && found.Rating.Risk.Rank() <= policy.High.Rank()
 }
 
 // liftsFlow lifts what the flow rules say, but not where a secret could leave.

@@ -132,7 +132,7 @@ func risk(f *Facts, found *Finding) fault.Verdict {
 	if !f.Operation.NeedsReasons && f.Declaration.Made == nil { // the tier's limit is for declared calls only
 		askFrom = policy.High
 	}
-	asks := rating.Risk.Rank() >= askFrom.Rank()
+	asks := rating.Risk.Rank() >= askFrom.Rank() || f.Caller.recommended()
 	person := f.Evidence.Unconfirmed() || f.offPlan() // decides anyway, so silence has nothing to permit
 	if f.Answer.Approval != nil || !asks && (person || rating.Risk.Rank() < policy.Medium.Rank()) {
 		return fault.Permitted()
@@ -148,6 +148,8 @@ func riskQuestion(f *Facts, rated policy.Risk, asks bool, askFrom policy.Risk) f
 	const stage = "risk"
 	name := f.Operation.Name
 	switch {
+	case f.Caller.recommended() && rated.Rank() < policy.High.Rank():
+		return Ask(stage, fmt.Sprintf("%s was recommended by an agent: a person must decide, whatever the risk, which is %s.", name, rated))
 	case !asks && f.Evidence.StoppedLately:
 		return Ask(stage, fmt.Sprintf("%s is of risk %s, and a person has stopped a similar call lately, or more calls wait than people could stop: a person must decide.", name, rated))
 	case !asks && f.Operation.AskFirst:

@@ -92,6 +92,7 @@ type End struct {
 	Quality    Quality
 	Calls      int
 	Writes     []string
+	Recommends string // the id of the recommendation in the output; "" if there is none
 }
 
 // Finish ends the run. Only one that is running can end, and only one that is done has an output.
@@ -105,7 +106,7 @@ func (r Run) Finish(e End, now time.Time) (Run, error) {
 		return r, fault.New(fault.Internal, "a run that ends as %s has an output or a verdict that it may not have", e.Status)
 	}
 	r.Status, r.Verdict, r.EndedBy, r.Ended = e.Status, e.Verdict, e.By, now.UTC()
-	r.Output, r.OutputHash, r.Citations, r.Quality, r.Calls, r.Writes = e.Output, e.OutputHash, e.Citations, e.Quality, e.Calls, e.Writes
+	r.Output, r.OutputHash, r.Citations, r.Quality, r.Calls, r.Writes, r.Recommended = e.Output, e.OutputHash, e.Citations, e.Quality, e.Calls, e.Writes, e.Recommends
 	return r, nil
 }
 

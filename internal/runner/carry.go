@@ -37,6 +37,9 @@ func (c *carried) carry() {
 	defer c.r.give(c)
 	defer c.r.o.Gateway.Standing().Leave(c)
 	end := c.work()
+	if end.Status == run.Done {
+		end.Recommends = c.recommend(ctx, &end)
+	}
 	if _, err := c.r.finish(ctx, c.run.ID, end); err != nil {
 		c.r.o.Log.Error("the end of a run is not on record; at the next start it ends as failed", "run", c.run.ID, "error", err)
 		return
@@ -69,7 +72,7 @@ func (c *carried) work() run.End {
 		err = errors.Join(err, cerr)
 	}
 	end := run.End{}
-	reads, rerr := c.reads(&end)
+	reads, rerr := c.r.reads(context.Background(), c.run.Session, c.run.Started, &end)
 	if raw != nil {
 		end.OutputHash = call.HashBytes(raw)
 	}
@@ -149,17 +152,16 @@ func (c *carried) validate(end *run.End, raw []byte, reads []run.Read, m run.Mea
 	end.Status, end.Output, end.Citations = run.Done, output, cited
 }
 
-// reads are the calls of the run that brought something. What changed something is named in end, and all that ran are counted.
-func (c *carried) reads(end *run.End) (all []run.Read, err error) {
+// reads are the calls of a session that brought something. What changed something is named in end, and all that ran are counted.
+func (r *Runner) reads(ctx context.Context, session string, since time.Time, end *run.End) (all []run.Read, err error) {
 	type started struct {
 		entry audit.Entry
 		ended bool
 	}
 	calls := map[string]*started{}
 	var order []string
-	ctx := context.Background()
-	for f := (audit.Filter{Session: c.run.Session, From: c.run.Started.Add(-time.Minute)}); ; {
-		page, next, err := c.r.o.Store.Entries(ctx, f)
+	for f := (audit.Filter{Session: session, From: since.Add(-time.Minute)}); ; {
+		page, next, err := r.o.Store.Entries(ctx, f)
 		if err != nil {
 			return nil, err
 		}
@@ -171,7 +173,7 @@ func (c *carried) reads(end *run.End) (all []run.Read, err error) {
 			case e.Kind == audit.Outcome && s != nil && !s.ended:
 				s.ended = true
 				if e.Decision == "ok" {
-					all = append(all, c.read(ctx, s.entry, e))
+					all = append(all, r.read(ctx, s.entry, e))
 				}
 			}
 		}
@@ -182,7 +184,7 @@ func (c *carried) reads(end *run.End) (all []run.Read, err error) {
 	}
 	for _, id := range order {
 		end.Calls++
-		op := c.r.o.Gateway.Catalogue().ByID(calls[id].entry.Operation)
+		op := r.o.Gateway.Catalogue().ByID(calls[id].entry.Operation)
 		if name := calls[id].entry.Operation; (op == nil || op.Class.Flow.Effect != flow.Read) && !slices.Contains(end.Writes, name) {
 			end.Writes = append(end.Writes, name)
 		}
@@ -191,26 +193,26 @@ func (c *carried) reads(end *run.End) (all []run.Read, err error) {
 }
 
 // read is one call, with its result as the record keeps it.
-func (c *carried) read(ctx context.Context, intent, outcome audit.Entry) run.Read {
-	r := run.Read{CallID: intent.CallID, Operation: intent.Operation, At: intent.At, External: true}
+func (r *Runner) read(ctx context.Context, intent, outcome audit.Entry) run.Read {
+	one := run.Read{CallID: intent.CallID, Operation: intent.Operation, At: intent.At, External: true}
 	if intent.Arguments != nil {
-		r.Arguments = c.kept(ctx, intent.Arguments)
+		one.Arguments = r.kept(ctx, intent.Arguments)
 	}
 	if outcome.Result != nil {
-		r.Result = c.kept(ctx, outcome.Result)
+		one.Result = r.kept(ctx, outcome.Result)
 	}
-	if op := c.r.o.Gateway.Catalogue().ByID(intent.Operation); op != nil {
-		r.External = op.Class.Flow.Sensitivity == flow.External || op.Class.Flow.Sensitivity == flow.Both
+	if op := r.o.Gateway.Catalogue().ByID(intent.Operation); op != nil {
+		one.External = op.Class.Flow.Sensitivity == flow.External || op.Class.Flow.Sensitivity == flow.Both
 	}
-	return r
+	return one
 }
 
 // kept are the bytes of a payload; nil where they are not kept.
-func (c *carried) kept(ctx context.Context, p *audit.Payload) []byte {
+func (r *Runner) kept(ctx context.Context, p *audit.Payload) []byte {
 	if !p.Stored {
 		return p.Shown
 	}
-	b, err := c.r.o.Store.Payload(ctx, p.Key)
+	b, err := r.o.Store.Payload(ctx, p.Key)
 	if err != nil {
 		return nil
 	}

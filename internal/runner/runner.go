@@ -38,6 +38,11 @@ type Store interface {
 	// Run returns a run by its id, and Runs those that the filter selects, the newest first.
 	Run(ctx context.Context, id string) (run.Run, error)
 	Runs(ctx context.Context, f run.Filter) ([]run.Run, error)
+	// AddRecommendation writes a new recommendation with its entry. ChangeRecommendation, Recommendation and Recommendations are like those of runs.
+	AddRecommendation(ctx context.Context, r run.Recommendation, e audit.Entry) error
+	ChangeRecommendation(ctx context.Context, id string, change func(run.Recommendation) (run.Recommendation, audit.Entry, error)) (run.Recommendation, error)
+	Recommendation(ctx context.Context, id string) (run.Recommendation, error)
+	Recommendations(ctx context.Context, f run.RecommendationFilter) ([]run.Recommendation, error)
 	// Entries and Payload read the record (package audit).
 	Entries(ctx context.Context, f audit.Filter) (page []audit.Entry, next int64, err error)
 	Payload(ctx context.Context, key string) ([]byte, error)
@@ -66,6 +71,8 @@ type Runner struct {
 	ended context.Context // ends with Close
 	end   context.CancelFunc
 
+	settling sync.Mutex // held while what became of a recommendation is looked at, so that each is carried out by one goroutine
+
 	mu      sync.Mutex          // guards running and closed
 	running map[string]*carried // by run id
 	closed  bool
@@ -82,6 +89,7 @@ func New(ctx context.Context, o Options) (*Runner, error) {
 		return nil, err
 	}
 	r.owned.Go(r.endQuarantined)
+	r.owned.Go(r.follow)
 	return r, nil
 }
 

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"sallyport.example/internal/agent"
 	"sallyport.example/internal/audit"
 )
 
@@ -178,11 +179,12 @@ type Running interface {
 // change between the two is then seen by one of them.
 func (s *Standing) Enter(agent string, r Running) int {
 	k := s.kill
+	of := base(agent)
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.running[r] = agent
-	k.calls[agent]++
-	return k.calls[agent]
+	k.running[r] = of
+	k.calls[of]++
+	return k.calls[of]
 }
 
 // Leave ends what Enter began.
@@ -203,12 +205,17 @@ func (s *Standing) Leave(r Running) {
 // Killed tells whether the agent is switched off. It reads one pointer and takes no lock.
 func (s *Standing) Killed(agent string) bool {
 	state := s.kill.state.Load()
-	return state.Global.Active || state.Agents[agent].Active
+	return state.Global.Active || state.Agents[base(agent)].Active
 }
 
 // StopEpoch returns a number that grows with each stop that reaches the agent: its own switch or that of all pulled, or a quarantine. What people answered
 // about the agent before counts only while the number is the same.
-func (s *Standing) StopEpoch(agent string) int64 { return s.kill.stops(agent) + s.aside.times(agent) }
+func (s *Standing) StopEpoch(agent string) int64 {
+	return s.kill.stops(base(agent)) + s.aside.times(base(agent))
+}
+
+// base is the agent whose switch and quarantine count: what carries an agent's recommendations out stops with it.
+func base(id string) string { return agent.Base(id) }
 
 // StoppedBy says in a sentence who stopped the agent, or put it in quarantine, and why; "" for one that may work. The reason is a person's: it
 // is escaped where it is shown.

@@ -137,6 +137,6 @@ func (s *Standing) Quarantines() map[string]Quarantine {
 func (s *Standing) Quarantined(agent string) (Quarantine, bool) {
 	s.aside.mu.RLock()
 	defer s.aside.mu.RUnlock()
-	q, is := s.aside.byAgent[agent]
+	q, is := s.aside.byAgent[base(agent)]
 	return q, is
 }

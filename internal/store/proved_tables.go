@@ -47,12 +47,13 @@ var (
 	knowledgePinRows      = &table{name: "knowledge_pins", key: "session", columns: []string{"snapshot"}}
 	agentApprovalRows     = &table{name: "agent_approvals", key: "agent", columns: []string{"digest", "body"}}
 	runRows               = &table{name: "runs", key: "id", columns: []string{"agent", "status", "idem", "body"}, ordered: true}
+	recommendationRows    = &table{name: "recommendations", key: "id", columns: []string{"agent", "state", "body"}, ordered: true}
 	evidenceRows          = &table{name: "evidence", key: "session_id", columns: []string{"seq", "call_id", "rules", "total", "body"}, chained: true}
 )
 
 // proved are the tables that decide.
 var proved = []*table{sessionRows, tokenRows, pinRows, switchRows, declarationRows, approvalRows, spentRows, usedRows, quarantineRows, quarantineCountRows, drillRows, evidenceRows, storedLabelRows, writtenRows, segmentRows,
-	knowledgeEventRows, knowledgeSnapshotRows, knowledgeIndexRows, knowledgePinRows, agentApprovalRows, runRows}
+	knowledgeEventRows, knowledgeSnapshotRows, knowledgeIndexRows, knowledgePinRows, agentApprovalRows, runRows, recommendationRows}
 
 // unproved are the other tables of the schema, each with the reason why its rows need no MAC.
 var unproved = map[string]string{
@@ -71,7 +72,7 @@ var unproved = map[string]string{
 }
 
 // Where columns stand that are read by themselves.
-var sessionBody, approvalBody, declarationBody, tokenRevoked, switchEpoch, switchBody, runBody int
+var sessionBody, approvalBody, declarationBody, tokenRevoked, switchEpoch, switchBody, runBody, recommendationBody int
 
 func init() {
 	for i, t := range proved {
@@ -79,7 +80,7 @@ func init() {
 		t.prepare()
 	}
 	sessionBody, approvalBody, declarationBody = sessionRows.place("body"), approvalRows.place("body"), declarationRows.place("body")
-	tokenRevoked, switchEpoch, switchBody, runBody = tokenRows.place("revoked"), switchRows.place("epoch"), switchRows.place("body"), runRows.place("body")
+	tokenRevoked, switchEpoch, switchBody, runBody, recommendationBody = tokenRows.place("revoked"), switchRows.place("epoch"), switchRows.place("body"), runRows.place("body"), recommendationRows.place("body")
 }
 
 // prepare writes the table's statements.

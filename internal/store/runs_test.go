@@ -2,6 +2,7 @@ package store
 
 import (
 	"encoding/json"
+	"fmt"
 	"testing"
 	"time"
 
@@ -41,6 +42,54 @@ func livedRuns(t *testing.T, db *DB) {
 	}
 	finish(t, db, "run_1")
 	finish(t, db, "run_2")
+	for _, id := range []string{"rec_1", "rec_2"} {
+		must(t, db.AddRecommendation(t.Context(), runs.Recommendation{ID: id, Agent: "a", State: runs.Advice, Output: json.RawMessage(`{"x":1}`)}, runEntry("recommendation.make")))
+		_, err := db.ChangeRecommendation(t.Context(), id, func(r runs.Recommendation) (runs.Recommendation, audit.Entry, error) {
+			r, err := r.Move(runs.Rejected, "no", []string{"bob"}, time.Unix(3, 0))
+			return r, runEntry("recommendation.reject"), err
+		})
+		must(t, err)
+	}
+}
+
+func TestRecommendationsAreAnsweredOnce(t *testing.T) {
+	db := openDB(t)
+	ctx := t.Context()
+	for _, r := range []runs.Recommendation{{ID: "rec_1", Agent: "a", State: runs.Advice}, {ID: "rec_2", Agent: "b", State: runs.Pending}, {ID: "rec_3", Agent: "a", State: runs.Blocked}} {
+		must(t, db.AddRecommendation(ctx, r, runEntry("recommendation.make")))
+	}
+	if err := db.AddRecommendation(ctx, runs.Recommendation{ID: "rec_1", Agent: "a", State: runs.Advice}, runEntry("recommendation.make")); !fault.Is(err, fault.Conflict) {
+		t.Errorf("twice: %v", err)
+	}
+	answer := func() error {
+		_, err := db.ChangeRecommendation(ctx, "rec_1", func(r runs.Recommendation) (runs.Recommendation, audit.Entry, error) {
+			r, err := r.Move(runs.Accepted, "", []string{"bob"}, time.Unix(3, 0))
+			return r, runEntry("recommendation.approve"), err
+		})
+		return err
+	}
+	must(t, answer())
+	if err := answer(); !fault.Is(err, fault.Conflict) {
+		t.Errorf("it is answered twice: %v", err)
+	}
+	for _, c := range []struct {
+		filter runs.RecommendationFilter
+		want   []string
+	}{{runs.RecommendationFilter{Limit: 9}, []string{"rec_3", "rec_2", "rec_1"}}, {runs.RecommendationFilter{Agent: "a", Limit: 9}, []string{"rec_3", "rec_1"}}, {runs.RecommendationFilter{State: runs.Pending, Limit: 9}, []string{"rec_2"}},
+		{runs.RecommendationFilter{Agent: "a", State: runs.Accepted, Limit: 9}, []string{"rec_1"}}, {runs.RecommendationFilter{After: "rec_2", Limit: 9}, []string{"rec_1"}}} {
+		page, err := db.Recommendations(ctx, c.filter)
+		must(t, err)
+		var got []string
+		for _, r := range page {
+			got = append(got, r.ID)
+		}
+		if fmt.Sprint(got) != fmt.Sprint(c.want) {
+			t.Errorf("%+v finds %v", c.filter, got)
+		}
+	}
+	if _, err := db.Recommendation(ctx, "rec_9"); !fault.Is(err, fault.NotFound) {
+		t.Errorf("one that isn't there: %v", err)
+	}
 }
 
 func TestRunsAreStartedOnceAndEndOnce(t *testing.T) {

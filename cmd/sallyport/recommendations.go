@@ -1,0 +1,134 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"sallyport.example/client"
+)
+
+func (c *cli) recommendations() *cobra.Command {
+	return group("recommendations", "See and answer what agents recommend", c.listRecommendations(), c.showRecommendation(), c.approveRecommendation(), c.rejectRecommendation(), c.exportRecommendations())
+}
+
+func (c *cli) listRecommendations() *cobra.Command {
+	var agent, state string
+	cmd := printing(c, about{use: "list", short: "List recommendations, the newest first", example: "sallyport recommendations list --state pending"},
+		func(ctx context.Context, cl *client.Client, _ []string) (*client.RecommendationPage, error) {
+			return cl.Recommendations(ctx, agent, state, "")
+		},
+		func(t *table, page *client.RecommendationPage) {
+			t.row("RECOMMENDATION", "AGENT", "ACTION", "STATE", "RISK", "FOR", "AT", "WHY")
+			for _, r := range page.Recommendations {
+				risk := ""
+				if r.Call != nil {
+					risk = r.Call.Risk
+				}
+				t.row(r.RecommendationID, r.AgentID, r.Action, r.State, risk, r.Requester, r.At, r.Why)
+			}
+			if page.Next != "" {
+				t.line("there are older ones: --output json has \"next\"")
+			}
+		})
+	cmd.Flags().StringVar(&agent, "agent", "", "only those of this agent")
+	cmd.Flags().StringVar(&state, "state", "", "only those in this state, such as pending or advice")
+	return cmd
+}
+
+func (c *cli) showRecommendation() *cobra.Command {
+	return printing(c, about{use: "show RECOMMENDATION", short: "Show a recommendation with the exact call that it is about", example: "sallyport recommendations show rec_01…", args: cobra.ExactArgs(1)},
+		func(ctx context.Context, cl *client.Client, args []string) (*client.Recommendation, error) {
+			return cl.Recommendation(ctx, args[0])
+		}, (*table).recommendation)
+}
+
+func (c *cli) approveRecommendation() *cobra.Command {
+	var digest, comment string
+	cmd := printing(c, about{
+		use: "approve RECOMMENDATION", short: "Say yes to a recommendation", args: cobra.ExactArgs(1),
+		long: `The answer is the vote on the call that it recommends, under the digest that show prints. With enough votes it is carried out. Advice that calls nothing is
+noted as right.`,
+		example: "sallyport recommendations approve rec_01… --digest 5f3c…",
+	}, func(ctx context.Context, cl *client.Client, args []string) (*client.Recommendation, error) {
+		if digest == "" {
+			return nil, usagef("say what you have read: --digest, from sallyport recommendations show %s", args[0])
+		}
+		return cl.ApproveRecommendation(ctx, args[0], digest, comment)
+	}, (*table).recommendation)
+	cmd.Flags().StringVar(&digest, "digest", "", "the digest of what you have read")
+	cmd.Flags().StringVar(&comment, "comment", "", "goes on the record")
+	return cmd
+}
+
+func (c *cli) rejectRecommendation() *cobra.Command {
+	var reason string
+	cmd := printing(c, about{use: "reject RECOMMENDATION", short: "Say no to a recommendation", example: "sallyport recommendations reject rec_01… --reason \"the disk is not full\"", args: cobra.ExactArgs(1)},
+		func(ctx context.Context, cl *client.Client, args []string) (*client.Recommendation, error) {
+			return cl.RejectRecommendation(ctx, args[0], reason)
+		}, (*table).recommendation)
+	reasonFlag(cmd, &reason)
+	return cmd
+}
+
+func (c *cli) exportRecommendations() *cobra.Command {
+	return c.asPerson(about{
+		use: "export", short: "Print the recommendations that people answered, one JSON object in a line", example: "sallyport recommendations export > validated.jsonl",
+		long: "Only what a person has approved or rejected is in it, with who and when: nothing else may be learned from.",
+	}, func(ctx context.Context, cl *client.Client, _ []string) error {
+		for after := ""; ; {
+			page, err := cl.ExportRecommendations(ctx, after)
+			if err != nil {
+				return err
+			}
+			for _, r := range page.Recommendations {
+				line, err := json.Marshal(r)
+				if err != nil {
+					return err
+				}
+				if _, err := fmt.Fprintf(c.out, "%s\n", line); err != nil {
+					return err
+				}
+			}
+			if after = page.Next; after == "" {
+				return nil
+			}
+		}
+	})
+}
+
+func (t *table) recommendation(r *client.Recommendation) {
+	t.field("recommendation", r.RecommendationID)
+	t.field("agent", r.AgentID)
+	t.field("run", r.RunID)
+	t.field("for", r.Requester)
+	t.field("at", r.At)
+	t.field("recommends", r.Action)
+	t.field("state", r.State)
+	t.field("why", r.Why)
+	if call := r.Call; call != nil {
+		t.field("calls", call.Operation)
+		t.field("with", call.Arguments)
+		for name, from := range call.From {
+			t.field("  "+name, "from "+from)
+		}
+		t.field("risk", call.Risk)
+		if call.Needed > 0 {
+			t.field("needs", call.Needed)
+		}
+		t.field("approval", call.ApprovalID)
+		t.field("expires", call.ExpiresAt)
+	}
+	for _, c := range r.Citations {
+		found := "verified, " + c.Origin
+		if !c.Verified {
+			found = "not verified: " + c.Why
+		}
+		t.field("cites", c.Source+" ("+found+")")
+	}
+	t.field("output", r.Output)
+	t.field("decided by", r.DecidedBy)
+	t.field("digest", r.Digest)
+}
