@@ -35,6 +35,7 @@ import (
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
+	"sallyport.example/internal/monitor"
 	"sallyport.example/internal/session"
 	"sallyport.example/internal/web"
 )
@@ -90,7 +91,7 @@ type Store interface {
 	Ready(ctx context.Context) error
 }
 
-// Options are the options of New. Every field but OIDC, Public, Deliveries, Anchor, Changes, Configuration, Reload and Labels is needed.
+// Options are the options of New. Every field but OIDC, Public, Deliveries, Counters, Anchor, Changes, Configuration, Reload and Labels is needed.
 type Options struct {
 	Version string
 	Log     *slog.Logger
@@ -104,6 +105,7 @@ type Options struct {
 	Upstreams func() []ServerStatus
 	// Deliveries returns the state of each channel of messages to people; nil: none are sent.
 	Deliveries func(ctx context.Context) ([]Deliveries, error)
+	Counters   *monitor.Counters // what happened, by the hour; nil: nobody counts
 	// Anchor tells how the log stands to what is kept of it outside the data directory; nil: nothing is.
 	Anchor func(ctx context.Context) anchor.Status
 	// Changes returns what starts and reloads changed lately, in configuration and declarations, the newest first; nil: nothing is known.

@@ -14,6 +14,7 @@ import (
 	"sallyport.example/internal/desk"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/identity"
+	"sallyport.example/internal/policy"
 	"sallyport.example/internal/session"
 	"sallyport.example/internal/standing"
 )
@@ -40,25 +41,29 @@ type overviewPage struct {
 
 	Reader, Auditor, Operator bool
 
-	Kill     standing.Switches
-	Stopped  []stoppedAgent
-	Unread   int              // definitions that only a rule accepted
-	Waiting  []desk.Question  // those that silence permits first
-	Plans    plansPart        // that wait too
-	Tools    []catalogue.Tool // that wait to be accepted
-	Servers  []ServerStatus
-	Down     int
-	Troubled []Deliveries   // channels whose messages did not arrive, for operators
-	Changes  []Change       // of configuration and declarations, for operators and auditors
-	Loaded   *Configuration // the configuration in force; nil: not known
-	Admin    bool           // may reload it
-	Sessions []session.Session
-	Aside    []session.Damaged // sessions whose rows can't be read
-	Drills   desk.DrillCounts
-	Votes    desk.VoteCounts
-	Anchor   *anchor.Status
-	Entries  []audit.Entry // newest first
-	SignIns  []signedIn    // of the person
+	Activity    *activity // of the last hours; nil: nobody counts
+	Stoppable   []string  // agents that can be stopped
+	Running     int       // agents that may work
+	Quarantined int       // agents in quarantine
+	Kill        standing.Switches
+	Stopped     []stoppedAgent
+	Unread      int              // definitions that only a rule accepted
+	Waiting     []desk.Question  // those that silence permits first
+	Plans       plansPart        // that wait too
+	Tools       []catalogue.Tool // that wait to be accepted
+	Servers     []ServerStatus
+	Down        int
+	Troubled    []Deliveries   // channels whose messages did not arrive, for operators
+	Changes     []Change       // of configuration and declarations, for operators and auditors
+	Loaded      *Configuration // the configuration in force; nil: not known
+	Admin       bool           // may reload it
+	Sessions    []session.Session
+	Aside       []session.Damaged // sessions whose rows can't be read
+	Drills      desk.DrillCounts
+	Votes       desk.VoteCounts
+	Anchor      *anchor.Status
+	Entries     []audit.Entry // newest first
+	SignIns     []signedIn    // of the person
 }
 
 type stoppedAgent struct {
@@ -89,11 +94,26 @@ func (c *Console) overviewOf(r *http.Request, p identity.Principal) overviewPage
 			}
 		}
 		slices.SortFunc(d.Stopped, func(a, b stoppedAgent) int { return strings.Compare(a.ID, b.ID) })
+		d.Activity = c.activityOf(r.URL.Query().Get("span"))
+		for _, a := range c.o.Agents().All() {
+			if _, aside := c.o.Gateway.Standing().Quarantined(a.AgentID); aside {
+				d.Quarantined++
+			} else if !d.Kill.Global.Active && !d.Kill.Agents[a.AgentID].Active {
+				d.Running++
+				d.Stoppable = append(d.Stoppable, a.AgentID)
+			}
+		}
 		soon, err := c.o.Gateway.Desk().Silent(ctx)
 		if newest := []desk.Question(nil); err == nil {
-			newest, err = c.o.Gateway.Desk().Urgent(ctx, "", "", "", shownWaiting+len(soon))
+			newest, err = c.o.Gateway.Desk().Urgent(ctx, "", "", "", pageOfApprovals)
+			critical := 0 // of these, all stand there
+			for _, q := range newest {
+				if q.Risk == string(policy.Critical) {
+					critical++
+				}
+			}
 			d.Waiting = append(soon, except(newest, soon)...)
-			d.Waiting = d.Waiting[:min(len(d.Waiting), max(shownWaiting, min(len(soon), shownSoon)))]
+			d.Waiting = d.Waiting[:min(len(d.Waiting), max(shownWaiting, min(len(soon), shownSoon))+critical)]
 		}
 		missing("the approvals", err)
 		d.Plans, err = c.plansOf(ctx, p)

@@ -42,6 +42,7 @@ import (
 	"sallyport.example/internal/knowledge/library"
 	"sallyport.example/internal/mcpapi"
 	"sallyport.example/internal/memory"
+	"sallyport.example/internal/monitor"
 	"sallyport.example/internal/notify"
 	"sallyport.example/internal/policy"
 	"sallyport.example/internal/run"
@@ -96,6 +97,7 @@ type Daemon struct {
 	adminToken string // of the person admin, where this start made it
 
 	teller   *teller
+	counters *monitor.Counters // what happened, by the hour; the teller has them run
 	anchored anchoring
 	warming  sync.WaitGroup // what is got ready while nobody waits for it
 
@@ -365,11 +367,12 @@ func (d *Daemon) buildFaces() error {
 	if d.trial, err = d.trials(); err != nil {
 		return err
 	}
+	d.counters = monitor.New(d.store, time.Now, d.o.Log)
 	d.api = httpapi.New(d.gate, d.store, httpapi.Options{
 		Runs: d.runs, Process: cmp.Or(d.o.Process, os.Getpid()), Confirm: func() bool { return d.config().People.confirms() }, Trials: d.trial, Approved: d.approved, Memory: requests, Log: d.o.Log, Version: d.o.Version, Agents: d.gate.Agents, People: func() map[string][]identity.Role { return d.config().persons() }, Upstreams: d.servers,
 		Source: func(ctx context.Context) (audit.Source, error) { return d.store.Source(ctx) },
 		Public: d.consoleURL(), Library: d.books, Claims: d.claims(), Labels: d.labelDesk(), OIDC: signIn, Changes: d.changes, Configuration: d.Configuration, Reload: d.Reload, Anchor: func(ctx context.Context) anchor.Status { return d.anchored.watch.Status(ctx) },
-		Deliveries: func(ctx context.Context) ([]console.Deliveries, error) { return d.teller.deliveries(ctx) },
+		Deliveries: func(ctx context.Context) ([]console.Deliveries, error) { return d.teller.deliveries(ctx) }, Counters: d.counters,
 	})
 	// Paths are compared as they came: a mux would clean and redirect them, and what was judged would not be what is served.
 	mcp, api := d.face.Handler(), d.api.Agent()
@@ -447,7 +450,7 @@ func (d *Daemon) buildTeller() error {
 	if err != nil {
 		return err
 	}
-	d.teller = &teller{desk: d.gate.Desk(), gateway: d.gate, switches: d.gate.Standing().KillStatus, n: n, warn: d.o.Log.Warn, approved: map[string][]time.Time{}, counted: map[string]bool{}, changes: d.changes}
+	d.teller = &teller{desk: d.gate.Desk(), gateway: d.gate, switches: d.gate.Standing().KillStatus, n: n, warn: d.o.Log.Warn, approved: map[string][]time.Time{}, counted: map[string]bool{}, changes: d.changes, counters: d.counters}
 	d.teller.start()
 	d.keepAnchor(context.Background())
 	return nil

@@ -17,6 +17,7 @@ import (
 	"sallyport.example/internal/console"
 	"sallyport.example/internal/desk"
 	"sallyport.example/internal/fault"
+	"sallyport.example/internal/monitor"
 	"sallyport.example/internal/notify"
 	"sallyport.example/internal/policy"
 	"sallyport.example/internal/run"
@@ -60,6 +61,8 @@ type teller struct {
 	stop     context.CancelFunc
 	running  sync.WaitGroup // it and what it delivers with
 
+	counters *monitor.Counters // that count while the teller runs
+
 	changes func() []console.Change // that starts and reloads found in configuration and declarations, the newest first
 
 	// The goroutine of run owns the rest.
@@ -76,6 +79,9 @@ func (t *teller) start() {
 	t.stop = stop
 	t.running.Go(func() { t.n.Run(ctx) })
 	t.running.Go(func() { t.run(ctx) })
+	if t.counters != nil {
+		t.running.Go(func() { t.counters.Run(ctx) })
+	}
 }
 
 // close ends what start began and waits for it.

@@ -39,6 +39,7 @@ import (
 	"sallyport.example/internal/knowledge/claims"
 	"sallyport.example/internal/knowledge/library"
 	"sallyport.example/internal/memory"
+	"sallyport.example/internal/monitor"
 	"sallyport.example/internal/runner"
 	"sallyport.example/internal/session"
 	"sallyport.example/internal/trial"
@@ -83,6 +84,8 @@ type Options struct {
 	Upstreams func() []console.ServerStatus
 	// Deliveries returns the state of each channel of messages to people; nil: none are sent.
 	Deliveries func(ctx context.Context) ([]console.Deliveries, error)
+	// Counters are what happened, by the hour, for the console; nil: nobody counts.
+	Counters *monitor.Counters
 	// Source is the log as it is now, for export.
 	Source func(ctx context.Context) (audit.Source, error)
 	// Anchor tells how the log stands to what is kept of it outside the data directory; nil: nothing is.
@@ -150,7 +153,7 @@ func New(g *gateway.Gateway, s Store, o Options) *API {
 	}
 	a.confirmations = confirm.New(caller.Terminal.Show, a.clock)
 	a.console = console.New(console.Options{
-		Version: o.Version, Log: a.log, Clock: a.clock, Gateway: g, Refused: g.Refused, Changes: o.Changes, Configuration: o.Configuration, Reload: o.Reload, Store: s, Agents: o.Agents, Approved: o.Approved, Upstreams: o.Upstreams, Deliveries: o.Deliveries, Anchor: o.Anchor, Source: o.Source, Public: o.Public, Closing: a.closing, Labels: o.Labels,
+		Version: o.Version, Log: a.log, Clock: a.clock, Gateway: g, Refused: g.Refused, Changes: o.Changes, Configuration: o.Configuration, Reload: o.Reload, Store: s, Agents: o.Agents, Approved: o.Approved, Upstreams: o.Upstreams, Deliveries: o.Deliveries, Counters: o.Counters, Anchor: o.Anchor, Source: o.Source, Public: o.Public, Closing: a.closing, Labels: o.Labels,
 		Authenticate: func(secret string) (identity.Principal, error) { return a.person(a.g.Standing().Authenticate(secret)) },
 		OIDC:         o.OIDC, Person: a.configured, Outside: outside, TokenSignIn: a.noTokenSignIn,
 	})

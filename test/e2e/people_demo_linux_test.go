@@ -75,7 +75,7 @@ func TestPeopleDemo(t *testing.T) {
 	b.see("Sign in as admin")
 	b.shot("demo-1-link")
 	b.click("button")
-	b.see("Requests that wait")
+	b.see("Needs you")
 	b.see("Transfer 480 EUR → DE02…20 51")
 	b.shot("demo-2-overview")
 	b.click(`a[href^="/approvals/appr_"]`)

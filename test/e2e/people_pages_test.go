@@ -366,7 +366,7 @@ func TestPeopleTenThousand(t *testing.T) {
 		b.until("the next page", `document.readyState === "complete" && document.querySelector("[data-row]") && document.querySelector("[data-row]").id !== `+quote(first))
 	}
 	b.open(w.admin)
-	b.see("Requests that wait")
+	b.see("Needs you")
 	b.open(w.admin + "/approvals")
 	b.click("[data-row]")
 	b.see("1 approval ·")

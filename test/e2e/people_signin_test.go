@@ -386,7 +386,7 @@ func TestPeopleProvider(t *testing.T) {
 	in(ann)
 	ann.see("Sign out")
 	ann.see("ann")
-	ann.see("Requests that wait")
+	ann.see("Needs you")
 
 	idp.down.Store(true)
 	other.expect("status of 502", "status of 503", "status of 401", "net::ERR_")

@@ -1,0 +1,230 @@
+package console
+
+import (
+	"cmp"
+	"fmt"
+	"html/template"
+	"slices"
+	"strings"
+	"time"
+
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/monitor"
+)
+
+// windows are the times that the overview can show, with the hours of one bar.
+var windows = []window{{"24h", 24, 1}, {"7d", 7 * 24, 6}}
+
+type window struct {
+	Name         string
+	hours, inBar int
+}
+
+// activity is what happened in a span, by the counters of the log.
+type activity struct {
+	Span  string
+	Spans []window
+	From  time.Time // of the first hour
+	To    int64     // the entry up to which was counted
+
+	Ran, Silent, Asked, Refused, Failed, Approved, Rejected int64
+
+	Share   int64 // of the answers, in per cent, that were a yes; -1: there were none
+	Bars    template.HTML
+	Agents  []agentActivity
+	Blocked []blockedFor
+}
+
+// agentActivity is what one agent did.
+type agentActivity struct {
+	ID                          string
+	Ran, Asked, Refused, Failed int64
+	State                       string // running, stopped, quarantined; "": it is not declared
+	Spark                       template.HTML
+}
+
+// blockedFor is one reason for which calls were refused.
+type blockedFor struct {
+	Count  int64
+	Code   string
+	Words  string
+	Agents string
+}
+
+const (
+	shownAgents  = 20
+	shownBlocked = 8
+	shownNames   = 3 // agents of one reason
+)
+
+// refusedFor are the reasons of refusals, in few words.
+var refusedFor = map[fault.Code]string{
+	fault.FlowContaminated: "after private data", fault.FlowUntrusted: "unconfirmed values", fault.PermissionDenied: "not permitted", fault.KillSwitch: "the agent was stopped",
+	fault.AgentQuarantined: "the agent is quarantined", fault.LimitRate: "too many calls", fault.LimitQuota: "a quota was used up", fault.PhaseBlocked: "before a plan was approved",
+	fault.DeclarationMissing: "no reason given", fault.ApprovalRejected: "a person said no", fault.ApprovalExpired: "nobody answered in time", fault.ToolQuarantined: "the tool changed",
+	fault.ToolUnknown: "no such tool", fault.SessionClosed: "the session was closed", fault.EgressBlocked: "the address is not allowed", fault.PlanMismatch: "not in the plan",
+	fault.RequestMalformed: "malformed",
+}
+
+// activityOf is what happened in the span with the name, the first one if there is none of it.
+func (c *Console) activityOf(name string) *activity {
+	if c.o.Counters == nil {
+		return nil
+	}
+	s := windows[0]
+	for _, known := range windows {
+		if known.Name == name {
+			s = known
+		}
+	}
+	hours, to := c.o.Counters.Since(c.o.Clock().Add(-time.Duration(s.hours-1) * time.Hour))
+	a := &activity{Span: s.Name, Spans: windows, To: to, Share: -1}
+	if len(hours) > 0 {
+		a.From = hours[0].Start
+	}
+	agents := map[string]*agentActivity{}
+	of := func(id string) *agentActivity {
+		if agents[id] == nil {
+			agents[id] = &agentActivity{ID: id}
+		}
+		return agents[id]
+	}
+	blocked := map[string]map[string]int64{} // code -> agent -> refusals
+	for k, n := range monitor.Total(hours) {
+		one := &agentActivity{}
+		if k.Agent != "" {
+			one = of(k.Agent)
+		}
+		switch k.What {
+		case monitor.Ran:
+			a.Ran, one.Ran = a.Ran+n, one.Ran+n
+		case monitor.Silent:
+			a.Silent += n
+		case monitor.Asked:
+			a.Asked, one.Asked = a.Asked+n, one.Asked+n
+		case monitor.Approved:
+			a.Approved += n
+		case monitor.Rejected:
+			a.Rejected += n
+		case monitor.Failed:
+			a.Failed, one.Failed = a.Failed+n, one.Failed+n
+		case monitor.Refused:
+			a.Refused, one.Refused = a.Refused+n, one.Refused+n
+			if blocked[k.Code] == nil {
+				blocked[k.Code] = map[string]int64{}
+			}
+			blocked[k.Code][k.Agent] += n
+		}
+	}
+	if answers := a.Approved + a.Rejected; answers > 0 {
+		a.Share = 100 * a.Approved / answers
+	}
+	a.Bars = bars("activity", hours, s.inBar, "", 560, 72)
+	c.declaredAgents(of)
+	for _, one := range agents {
+		a.Agents = append(a.Agents, *one)
+	}
+	slices.SortFunc(a.Agents, func(x, y agentActivity) int {
+		return cmp.Or(cmp.Compare(y.Refused+y.Asked, x.Refused+x.Asked), cmp.Compare(y.Ran, x.Ran), strings.Compare(x.ID, y.ID))
+	})
+	a.Agents = a.Agents[:min(len(a.Agents), shownAgents)]
+	for i := range a.Agents {
+		a.Agents[i].Spark = bars("", hours, s.inBar, a.Agents[i].ID, 96, 18)
+	}
+	a.Blocked = reasonsOf(blocked)
+	return a
+}
+
+// declaredAgents adds those that did nothing, and says how each stands.
+func (c *Console) declaredAgents(of func(id string) *agentActivity) {
+	switches := c.o.Gateway.Standing().KillStatus()
+	for _, d := range c.o.Agents().All() {
+		one := of(d.AgentID)
+		one.State = "running"
+		if _, aside := c.o.Gateway.Standing().Quarantined(d.AgentID); aside {
+			one.State = "quarantined"
+		}
+		if switches.Global.Active || switches.Agents[d.AgentID].Active {
+			one.State = "stopped"
+		}
+	}
+}
+
+// reasonsOf lists why calls were refused, the most frequent first.
+func reasonsOf(blocked map[string]map[string]int64) (all []blockedFor) {
+	for code, agents := range blocked {
+		b := blockedFor{Code: code, Words: cmp.Or(refusedFor[fault.Code(code)], code, "other")}
+		var names []string
+		for id, n := range agents {
+			if b.Count += n; id != "" {
+				names = append(names, id)
+			}
+		}
+		slices.Sort(names)
+		if len(names) > shownNames {
+			names = append(names[:shownNames], fmt.Sprintf("%d more", len(names)-shownNames))
+		}
+		b.Agents = strings.Join(names, ", ")
+		all = append(all, b)
+	}
+	slices.SortFunc(all, func(x, y blockedFor) int {
+		return cmp.Or(cmp.Compare(y.Count, x.Count), strings.Compare(x.Code, y.Code))
+	})
+	return all[:min(len(all), shownBlocked)]
+}
+
+// bars draws what happened, so many hours a bar: refused and failed on top, then what was asked, then what ran; of one agent, "": of all.
+// With an id the picture speaks for itself, without one it is decoration beside its figures.
+func bars(id string, hours []monitor.Hour, inBar int, agent string, width, height float64) template.HTML {
+	type sums struct{ ran, asked, refused int64 }
+	var all []sums
+	most := int64(1)
+	for i, h := range hours {
+		if i%inBar == 0 {
+			all = append(all, sums{})
+		}
+		s := &all[len(all)-1]
+		for k, n := range h.Counts {
+			if agent != "" && k.Agent != agent {
+				continue
+			}
+			switch k.What {
+			case monitor.Ran:
+				s.ran += n
+			case monitor.Asked:
+				s.asked += n
+			case monitor.Refused, monitor.Failed:
+				s.refused += n
+			}
+		}
+		most = max(most, s.ran+s.asked+s.refused)
+	}
+	p := picture{Class: "bars", ID: id, Title: "Calls over time", Width: int(width), Height: int(height)}
+	var words []string
+	step := width / float64(max(len(all), 1))
+	for i, s := range all {
+		x, y := float64(i)*step, height
+		at := hours[i*inBar].Start.Format("2 Jan 15:04")
+		tip := fmt.Sprintf("%s: %d ran, %d asked, %d refused or failed", at, s.ran, s.asked, s.refused)
+		if s.ran+s.asked+s.refused > 0 {
+			words = append(words, tip+".")
+		}
+		for _, part := range []struct {
+			class string
+			n     int64
+		}{{"bar ran", s.ran}, {"bar asked", s.asked}, {"bar refused", s.refused}} {
+			if part.n == 0 {
+				continue
+			}
+			h := max(float64(part.n)/float64(most)*(height-4), 1)
+			y -= h
+			p.rect(part.class, tip, x+0.5, y, max(step-1, 1), h)
+		}
+	}
+	p.rect("bar ground", "", 0, height-1, width, 1)
+	if len(words) == 0 {
+		words = []string{"Nothing happened."}
+	}
+	p.Desc = strings.Join(words, " ")
+	return p.render()
+}

@@ -1,0 +1,248 @@
+// Package monitor counts what happened, by the hour: from the entries of the log, and from nothing else.
+//
+// Promises: the counters are what a recount of the log gives, up to the entry that they name; they are kept in memory for a week, and counted anew
+// after a start; they never hold up what writes the log. They are bounded: in an hour with more agents and codes than are kept apart, the rest
+// counts for the agent Others.
+package monitor
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"sallyport.example/internal/audit"
+)
+
+// What happened.
+type What string
+
+const (
+	Ran      What = "ran"      // a call was carried out
+	Silent   What = "silent"   // of those that may run: silence permitted it
+	Asked    What = "asked"    // a person was asked
+	Approved What = "approved" // a person said yes
+	Rejected What = "rejected" // a person said no
+	Refused  What = "refused"  // a call, or what a door turned away
+	Failed   What = "failed"   // a call was carried out and failed, or nobody knows its end
+)
+
+// Key is what is counted apart. Code says why a call was refused.
+type Key struct {
+	Agent string
+	What  What
+	Code  string
+}
+
+// Others is the agent of what is not counted apart.
+const Others = "(others)"
+
+const (
+	keptHours = 7*24 + 1
+	maxKeys   = 2000 // of one hour
+	pageSize  = 1000
+	lookEvery = time.Second
+)
+
+// Of says what an entry counts as, and how often; n is 0 where it counts as nothing.
+func Of(e audit.Entry) (k Key, n int64) {
+	k.Agent = e.Agent
+	switch e.Kind {
+	case audit.Outcome:
+		switch e.Decision {
+		case "ok":
+			k.What = Ran
+		case "error", "unknown":
+			k.What, k.Code = Failed, e.Code
+		case "discarded":
+			k.What, k.Code = Refused, e.Code
+		}
+	case audit.Intent:
+		var detail struct {
+			By string `json:"permitted_by"`
+		}
+		if json.Unmarshal(e.Detail, &detail) == nil && detail.By == "silence" {
+			k.What = Silent
+		}
+	case audit.Decision:
+		switch {
+		case e.Action == "check": // nothing was to run
+		case e.Action == "approval.ask":
+			k.What = Asked
+		case e.Decision == "deny" && e.Action == audit.Folded:
+			var folded struct {
+				Count int64 `json:"count"`
+			}
+			if json.Unmarshal(e.Detail, &folded) != nil {
+				return k, 0
+			}
+			k.What, k.Code = Refused, e.Code
+			return k, max(folded.Count, 0)
+		case e.Decision == "deny":
+			k.What, k.Code = Refused, e.Code
+		}
+	case audit.Change:
+		switch e.Action {
+		case "approval.approve":
+			k.What = Approved
+		case "approval.reject":
+			k.What = Rejected
+		}
+	}
+	if k.What == "" {
+		return k, 0
+	}
+	return k, 1
+}
+
+// Log is where entries are read.
+type Log interface {
+	Size(ctx context.Context) (int64, error)
+	// Entries returns the entries that match, the oldest first. next is the last index that was looked at, or -1 where there is nothing more.
+	Entries(ctx context.Context, f audit.Filter) (page []audit.Entry, next int64, err error)
+}
+
+// Counters are the counters. Make them with New, and have Run run. Safe for concurrent use.
+type Counters struct {
+	log  Log
+	now  func() time.Time
+	warn *slog.Logger
+
+	mu    sync.Mutex // guards the rest
+	hours map[time.Time]map[Key]int64
+	to    int64 // the next entry to be counted
+	begun bool
+}
+
+// New returns counters that have counted nothing.
+func New(log Log, now func() time.Time, warn *slog.Logger) *Counters {
+	return &Counters{log: log, now: now, warn: warn, hours: map[time.Time]map[Key]int64{}}
+}
+
+// Run counts until ctx ends.
+func (c *Counters) Run(ctx context.Context) {
+	ticks := time.NewTicker(lookEvery)
+	defer ticks.Stop()
+	failing := false
+	for {
+		err := c.CatchUp(ctx)
+		if err != nil && ctx.Err() == nil && !failing {
+			c.warn.Warn("the log can't be counted; it is tried again", "error", err)
+		}
+		failing = err != nil
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticks.C:
+		}
+	}
+}
+
+// CatchUp counts what was appended since.
+func (c *Counters) CatchUp(ctx context.Context) error {
+	for {
+		size, err := c.log.Size(ctx)
+		if err != nil {
+			return err
+		}
+		c.mu.Lock()
+		from, begun := c.to, c.begun
+		c.mu.Unlock()
+		if begun && from >= size {
+			return nil
+		}
+		f := audit.Filter{Min: from, Limit: pageSize}
+		if !begun {
+			f.From = c.oldest()
+		}
+		page, next, err := c.log.Entries(ctx, f)
+		if err != nil {
+			return err
+		}
+		c.add(page, next, size)
+		if next < 0 && len(page) == 0 {
+			return nil
+		}
+	}
+}
+
+// oldest is the beginning of the hours that are kept.
+func (c *Counters) oldest() time.Time {
+	return c.now().UTC().Truncate(time.Hour).Add(-(keptHours - 1) * time.Hour)
+}
+
+// add counts a page. Where nothing more was found, everything below size has been looked at.
+func (c *Counters) add(page []audit.Entry, next, size int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, e := range page {
+		c.to = e.Index + 1
+		if k, n := Of(e); n > 0 {
+			c.count(e.At.UTC().Truncate(time.Hour), k, n)
+		}
+	}
+	switch {
+	case next >= 0:
+		c.to = max(c.to, next+1)
+	case len(page) == 0:
+		c.to = max(c.to, size)
+	}
+	c.begun = c.begun || len(page) > 0 || next < 0
+	maps.DeleteFunc(c.hours, func(hour time.Time, _ map[Key]int64) bool { return hour.Before(c.oldest()) })
+}
+
+// count adds to the counter of a key. It holds mu.
+func (c *Counters) count(hour time.Time, k Key, n int64) {
+	of := c.hours[hour]
+	if of == nil {
+		of = map[Key]int64{}
+		c.hours[hour] = of
+	}
+	if _, known := of[k]; !known && len(of) >= maxKeys {
+		k = Key{Agent: Others, What: k.What}
+	}
+	of[k] += n
+}
+
+// Hour is what happened in an hour.
+type Hour struct {
+	Start  time.Time
+	Counts map[Key]int64
+}
+
+// Since returns the hours from the one with the time on, the oldest first, those without anything too; and the entry up to which was counted.
+func (c *Counters) Since(from time.Time) (hours []Hour, to int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for at, end := from.UTC().Truncate(time.Hour), c.now().UTC(); !at.After(end) && len(hours) < keptHours; at = at.Add(time.Hour) {
+		hours = append(hours, Hour{at, maps.Clone(c.hours[at])})
+	}
+	return hours, c.to
+}
+
+// Total adds up what the hours have of each key.
+func Total(hours []Hour) map[Key]int64 {
+	all := map[Key]int64{}
+	for _, h := range hours {
+		for k, n := range h.Counts {
+			all[k] += n
+		}
+	}
+	return all
+}
+
+// Agents are the agents that the hours name, in order.
+func Agents(hours []Hour) []string {
+	seen := map[string]bool{}
+	for _, h := range hours {
+		for k := range h.Counts {
+			if k.Agent != "" {
+				seen[k.Agent] = true
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(seen))
+}

@@ -1,0 +1,132 @@
+package monitor
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"maps"
+	"testing"
+	"time"
+
+	"sallyport.example/internal/audit"
+)
+
+// memoryLog is a log that looks at so many entries at a time.
+type memoryLog struct {
+	entries []audit.Entry
+	scans   int
+}
+
+func (l *memoryLog) Size(context.Context) (int64, error) { return int64(len(l.entries)), nil }
+
+func (l *memoryLog) Entries(_ context.Context, f audit.Filter) (page []audit.Entry, next int64, err error) {
+	for i := f.Min; i < int64(len(l.entries)); i++ {
+		if l.scans > 0 && i == f.Min+int64(l.scans) {
+			return page, i - 1, nil
+		}
+		if f.Match(l.entries[i]) {
+			page = append(page, l.entries[i])
+		}
+		if len(page) == f.Limit && i+1 < int64(len(l.entries)) {
+			return page, i, nil
+		}
+	}
+	return page, -1, nil
+}
+
+var noon = time.Date(2026, 11, 24, 12, 30, 0, 0, time.UTC)
+
+func (l *memoryLog) add(at time.Time, e audit.Entry) {
+	e.Index, e.At = int64(len(l.entries)), at
+	l.entries = append(l.entries, e)
+}
+
+// recount counts the log from its first entry.
+func recount(l *memoryLog, from time.Time) map[Key]int64 {
+	all := map[Key]int64{}
+	for _, e := range l.entries {
+		if k, n := Of(e); n > 0 && !e.At.Before(from) {
+			all[k] += n
+		}
+	}
+	return all
+}
+
+// Every kind of entry counts as what it is.
+func TestOf(t *testing.T) {
+	for name, c := range map[string]struct {
+		e audit.Entry
+		k Key
+		n int64
+	}{
+		"ran":              {audit.Entry{Kind: audit.Outcome, Action: "call", Decision: "ok"}, Key{"a", Ran, ""}, 1},
+		"failed":           {audit.Entry{Kind: audit.Outcome, Action: "call", Decision: "error", Code: "upstream.failed"}, Key{"a", Failed, "upstream.failed"}, 1},
+		"unknown":          {audit.Entry{Kind: audit.Outcome, Action: "call", Decision: "unknown"}, Key{"a", Failed, ""}, 1},
+		"discarded":        {audit.Entry{Kind: audit.Outcome, Action: "call", Decision: "discarded", Code: "result.invalid"}, Key{"a", Refused, "result.invalid"}, 1},
+		"intent":           {audit.Entry{Kind: audit.Intent, Action: "call", Decision: "permit"}, Key{Agent: "a"}, 0},
+		"silence":          {audit.Entry{Kind: audit.Intent, Action: "call", Decision: "permit", Detail: json.RawMessage(`{"permitted_by":"silence"}`)}, Key{"a", Silent, ""}, 1},
+		"asked":            {audit.Entry{Kind: audit.Decision, Action: "approval.ask", Decision: "ask"}, Key{"a", Asked, ""}, 1},
+		"refused":          {audit.Entry{Kind: audit.Decision, Action: "call", Decision: "deny", Code: "flow.contaminated"}, Key{"a", Refused, "flow.contaminated"}, 1},
+		"many refused":     {audit.Entry{Kind: audit.Decision, Action: audit.Folded, Decision: "deny", Code: "limit.rate", Detail: json.RawMessage(`{"count":90}`)}, Key{"a", Refused, "limit.rate"}, 90},
+		"a check":          {audit.Entry{Kind: audit.Decision, Action: "check", Decision: "deny", Code: "flow.contaminated"}, Key{Agent: "a"}, 0},
+		"approved":         {audit.Entry{Kind: audit.Change, Action: "approval.approve"}, Key{"a", Approved, ""}, 1},
+		"rejected":         {audit.Entry{Kind: audit.Change, Action: "approval.reject"}, Key{"a", Rejected, ""}, 1},
+		"something else":   {audit.Entry{Kind: audit.Change, Action: "session.open"}, Key{Agent: "a"}, 0},
+		"a negative count": {audit.Entry{Kind: audit.Decision, Action: audit.Folded, Decision: "deny", Detail: json.RawMessage(`{"count":-4}`)}, Key{"a", Refused, ""}, 0},
+	} {
+		c.e.Agent = "a"
+		if k, n := Of(c.e); k != c.k || n != c.n {
+			t.Errorf("%s: %v %d, want %v %d", name, k, n, c.k, c.n)
+		}
+	}
+}
+
+// However the log is read, the counters are a recount of it, and what is older than a week is not in them.
+func TestCountersAreARecount(t *testing.T) {
+	for _, scans := range []int{0, 1, 7} {
+		l := &memoryLog{scans: scans}
+		for i := range 3000 {
+			decision := []string{"ok", "error", "ok"}[i%3]
+			l.add(noon.Add(-10*24*time.Hour).Add(time.Duration(i)*5*time.Minute), audit.Entry{Kind: audit.Outcome, Action: "call", Agent: fmt.Sprint("agent-", i%5), Decision: decision})
+		}
+		at := l.entries[len(l.entries)-1].At
+		c := New(l, func() time.Time { return at }, slog.New(slog.DiscardHandler))
+		check := func() {
+			t.Helper()
+			if err := c.CatchUp(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			hours, to := c.Since(c.oldest())
+			if got, want := Total(hours), recount(l, c.oldest()); !maps.Equal(got, want) || to != int64(len(l.entries)) {
+				t.Errorf("%d at a time: counted %v up to %d, a recount of %d gives %v", scans, got, to, len(l.entries), want)
+			}
+		}
+		check()
+		for i := range 50 { // the log goes on, and so does the time
+			at = at.Add(time.Hour)
+			l.add(at, audit.Entry{Kind: audit.Decision, Action: "call", Agent: "agent-1", Decision: "deny", Code: fmt.Sprint("code-", i%3)})
+			check()
+		}
+	}
+}
+
+// An hour keeps so many counters and no more, and loses nothing of the sum.
+func TestCountersAreBounded(t *testing.T) {
+	l := &memoryLog{}
+	for i := range 3 * maxKeys {
+		l.add(noon, audit.Entry{Kind: audit.Outcome, Action: "call", Agent: fmt.Sprint("agent-", i), Decision: "ok"})
+	}
+	c := New(l, func() time.Time { return noon }, slog.New(slog.DiscardHandler))
+	if err := c.CatchUp(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	hours, _ := c.Since(noon)
+	sum := int64(0)
+	for _, n := range hours[0].Counts {
+		sum += n
+	}
+	if len(hours[0].Counts) > maxKeys+10 || sum != 3*maxKeys || hours[0].Counts[Key{Others, Ran, ""}] == 0 {
+		t.Errorf("%d counters, %d calls", len(hours[0].Counts), sum)
+	}
+}
