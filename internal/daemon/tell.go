@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"sallyport.example/flow"
 	"sallyport.example/internal/agent"
 	"sallyport.example/internal/approval"
 	"sallyport.example/internal/changes"
@@ -21,6 +22,7 @@ import (
 	"sallyport.example/internal/notify"
 	"sallyport.example/internal/policy"
 	"sallyport.example/internal/run"
+	"sallyport.example/internal/review"
 	"sallyport.example/internal/session"
 	"sallyport.example/internal/standing"
 )
@@ -223,7 +225,7 @@ func (t *teller) approval(ctx context.Context, q desk.Question) {
 		return
 	}
 	t.pace(ctx, a)
-	m := notify.Message{Event: notify.Approval, Risk: a.Risk, Link: "/approvals/" + a.ID, At: a.CreatedAt}
+	m := notify.Message{Event: notify.Approval, Risk: a.Risk, Link: "/approvals/" + a.ID, At: a.CreatedAt, Labels: confidential(a.Labels)}
 	fields := func(pairs ...string) {
 		for i := 0; i+1 < len(pairs); i += 2 {
 			if pairs[i+1] != "" {
@@ -234,11 +236,16 @@ func (t *teller) approval(ctx context.Context, q desk.Question) {
 	switch a.State {
 	case approval.Pending:
 		m.Key = "approval:" + a.ID + ":asked"
-		m.Title = a.Operation + " waits for " + people(a.Needed)
+		needs := people(a.Needed)
 		if !a.SilenceAt.IsZero() {
-			m.Title = a.Operation + " runs at " + a.SilenceAt.Format(time.TimeOnly) + " UTC unless it is stopped"
+			needs = "runs at " + a.SilenceAt.Format(time.TimeOnly) + " UTC unless it is stopped"
 		}
-		if len(a.Reasons) > 0 {
+		until := a.ExpiresAt.Format(time.RFC3339)
+		m.Bare = notify.Bare{Title: a.Agent + " asks for " + a.Operation, Fields: []notify.Field{{Name: "needs", Value: needs}, {Name: "agent", Value: a.Agent}, {Name: "expires", Value: until}}}
+		m.Title = a.Agent + " asks: " + cmp.Or(q.Line, a.Operation)
+		if q.Review != nil && len(q.Review.Objections) > 0 && q.Review.Objections[0].Code != review.Unexplained {
+			m.Text = q.Review.Objections[0].Title + ": " + q.Review.Objections[0].Text
+		} else if len(a.Reasons) > 0 {
 			m.Text = a.Reasons[0].Text
 		}
 		why := a.Purpose()
@@ -246,7 +253,7 @@ func (t *teller) approval(ctx context.Context, q desk.Question) {
 			why = approval.NoReason.Text
 		}
 		fields("why", why)
-		fields("agent", a.Agent, "for", a.Requester, "amount", a.Amount, "expires", a.ExpiresAt.Format(time.RFC3339))
+		fields("needs", needs, "agent", a.Agent, "for", a.Requester, "operation", a.Operation, "amount", a.Amount, "expires", until)
 		if q.Tool != nil {
 			fields(toldBy[q.Tool.By], q.Tool.Text)
 		}
@@ -257,9 +264,15 @@ func (t *teller) approval(ctx context.Context, q desk.Question) {
 		}
 		m.Key, m.Event = "approval:"+a.ID+":spent", notify.Alert
 		m.Title = a.Operation + " was carried out"
+		m.Bare = notify.Bare{Title: m.Title, Fields: []notify.Field{{Name: "agent", Value: a.Agent}, {Name: "approved by", Value: strings.Join(a.Approvers(), ", ")}}}
 		fields("agent", a.Agent, "for", a.Requester, "amount", a.Amount, "approved by", strings.Join(a.Approvers(), ", "), "call", a.SpentBy)
 		t.send(ctx, m)
 	}
+}
+
+// confidential are the labels that a channel has to be allowed to carry.
+func confidential(labels []string) []string {
+	return slices.DeleteFunc(slices.Clone(labels), func(l string) bool { return l == string(flow.Untrusted) || l == string(flow.Unasked) })
 }
 
 // maxChanges bounds the messages about one start or reload.

@@ -196,9 +196,9 @@ func TestTellApprovals(t *testing.T) {
 		a                approval.Approval
 		key, title, body string // "" nothing is told
 	}{
-		"HIGH":           {asked("a", "HIGH", noon), "approval:a:asked", "bank.pay waits for a person", "It moves money."},
-		"CRITICAL":       {asked("a", "CRITICAL", noon), "approval:a:asked", "bank.pay waits for 2 people", "erin"},
-		"MEDIUM":         {medium, "approval:m:asked", "bank.pay runs at 12:00:10 UTC unless it is stopped", "worker"},
+		"HIGH":           {asked("a", "HIGH", noon), "approval:a:asked", "worker asks: bank.pay", "It moves money."},
+		"CRITICAL":       {asked("a", "CRITICAL", noon), "approval:a:asked", "worker asks: bank.pay", "2 people"},
+		"MEDIUM":         {medium, "approval:m:asked", "worker asks: bank.pay", "runs at 12:00:10 UTC unless it is stopped"},
 		"deferred":       {in(approval.Deferred, asked("a", "HIGH", noon, later)), "", "", ""},
 		"rejected":       {in(approval.Rejected, asked("a", "HIGH", noon)), "", "", ""},
 		"spent HIGH":     {in(approval.Spent, asked("a", "HIGH", noon, later, yes("bob", noon))), "approval:a:spent", "bank.pay was carried out", `"bob"`},
@@ -243,6 +243,30 @@ func TestTellWhy(t *testing.T) {
 				t.Errorf("%s: %q is not in %s", name, want, body)
 			}
 		}
+	}
+}
+
+// A channel that may not carry the labels of a session's data gets nothing of it.
+func TestTellWithoutTheData(t *testing.T) {
+	a := asked("a", "HIGH", noon)
+	a.Labels = []string{"pii", "untrusted"}
+	d, o := &fakeDesk{clock: noon}, newOutbox()
+	newTeller(t, d, o).approval(t.Context(), desk.Question{Approval: a, Line: "Transfer 480 EUR → DE02…20 51", Tool: &desk.Described{Text: "Pays.", By: "server"}})
+	body := o.bodies["approval:a:asked"]
+	for _, secret := range []string{"480", "DE02", "It moves money", "Pays.", "erin"} {
+		if strings.Contains(body, secret) {
+			t.Errorf("%q is in %s", secret, body)
+		}
+	}
+	for _, want := range []string{"worker asks for bank.pay", `"risk":"HIGH"`, "/approvals/a", `"expires"`} {
+		if !strings.Contains(body, want) {
+			t.Errorf("%q is not in %s", want, body)
+		}
+	}
+	a.Labels = []string{"untrusted"}
+	newTeller(t, d, o).approval(t.Context(), desk.Question{Approval: func() approval.Approval { a.ID = "b"; return a }(), Line: "Transfer 480 EUR → DE02…20 51"})
+	if body := o.bodies["approval:b:asked"]; !strings.Contains(body, "Transfer 480 EUR") {
+		t.Errorf("a session without private data is kept from channels: %s", body)
 	}
 }
 

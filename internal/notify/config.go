@@ -20,15 +20,18 @@ const (
 	minSecret     = 16
 	maxAddress    = 2048
 	maxRecipients = 50
+	maxLabel      = 64
 	maxSender     = 200 // encoded it has to fit into a line of 998 bytes
 )
 
 // Config is one entry of "notify" in sallyport.yaml.
 type Config struct {
-	Kind   string  `yaml:"kind" json:"kind" jsonschema:"webhook, slack (or anything that takes Slack's incoming webhooks) or email."`
-	URL    string  `yaml:"url,omitempty" json:"url,omitempty" jsonschema:"Where to post, for webhook and slack: https, or http to this machine."`
-	Secret string  `yaml:"secret,omitempty" json:"secret,omitempty" jsonschema:"Key that a webhook's messages are signed with, at least 16 bytes. Needed."`
+	Kind   string  `yaml:"kind" json:"kind" jsonschema:"webhook, slack (or anything that takes Slack's incoming webhooks), teams (a Workflows webhook), ntfy or email."`
+	URL    string  `yaml:"url,omitempty" json:"url,omitempty" jsonschema:"Where to post, for all but email: https, or http to this machine. Of ntfy, the address of the topic."`
+	Secret string  `yaml:"secret,omitempty" json:"secret,omitempty" jsonschema:"Key that a webhook's messages are signed with, at least 16 bytes, needed there; the access token of ntfy, where it takes one."`
 	On     []Event `yaml:"on,omitempty" json:"on,omitempty" jsonschema:"What to tell: approval (questions to people), alert (what went wrong, and questions of risk HIGH and CRITICAL). Default both."`
+
+	Labels []string `yaml:"labels,omitempty" json:"labels,omitempty" jsonschema:"Labels of the data that may stand in its messages. Default none: messages about sessions with private data say what is risky, and nothing of the data."`
 
 	SMTP     string   `yaml:"smtp,omitempty" json:"smtp,omitempty" jsonschema:"Mail server as host:port. Port 465 is TLS from the start; elsewhere STARTTLS is needed, except on this machine."`
 	From     string   `yaml:"from,omitempty" json:"from,omitempty" jsonschema:"Sender of the mail."`
@@ -43,7 +46,13 @@ type Channel struct {
 	kind   string
 	target string // host
 	on     []Event
+	labels []string // that it may carry
 	sender sender
+}
+
+// carries tells whether the channel may carry data with all of the labels.
+func (c *Channel) carries(labels []string) bool {
+	return !slices.ContainsFunc(labels, func(l string) bool { return !slices.Contains(c.labels, l) })
 }
 
 // takes tells whether the channel takes m, and as which event.
@@ -67,19 +76,24 @@ func ParseChannel(c Config) (*Channel, error) {
 	if problems := c.Check(); len(problems) > 0 {
 		return nil, problems[0]
 	}
-	ch := &Channel{kind: c.Kind, on: c.On}
+	ch := &Channel{kind: c.Kind, on: c.On, labels: c.Labels}
 	if len(ch.on) == 0 {
 		ch.on = Events()
 	}
 	identity := c.URL
 	switch c.Kind {
-	case "webhook", "slack":
+	case "webhook", "slack", "teams", "ntfy":
 		u, _ := url.Parse(c.URL) // checked
 		ch.target = u.Hostname()
 		p := newPost(c.URL, u.Scheme == "http", nil)
-		if c.Kind == "slack" {
+		switch c.Kind {
+		case "slack":
 			ch.sender = &slack{p}
-		} else {
+		case "teams":
+			ch.sender = &teams{p}
+		case "ntfy":
+			ch.sender = &ntfy{p, c.Secret}
+		default:
 			ch.sender = &webhook{p, []byte(c.Secret)}
 		}
 	case "email":
@@ -115,15 +129,20 @@ func (c Config) Check() []*fault.Error {
 		"username": c.Username != "", "password": c.Password != "",
 	}
 	takes := map[string][]string{
-		"webhook": {"url", "secret"}, "slack": {"url"}, "email": {"smtp", "from", "to", "username", "password"},
+		"webhook": {"url", "secret"}, "slack": {"url"}, "teams": {"url"}, "ntfy": {"url", "secret"}, "email": {"smtp", "from", "to", "username", "password"},
 	}[c.Kind]
 	if takes == nil {
-		bad("kind", "Write webhook, slack or email.", "There is no kind %.40q.", c.Kind)
+		bad("kind", "Write webhook, slack, teams, ntfy or email.", "There is no kind %.40q.", c.Kind)
 		return problems
 	}
 	for _, field := range []string{"url", "secret", "smtp", "from", "to", "username", "password"} {
 		if given[field] && !slices.Contains(takes, field) {
 			bad(field, "Leave it out.", "It means nothing for kind %s.", c.Kind)
+		}
+	}
+	for i, l := range c.Labels {
+		if l == "" || len(l) > maxLabel || !printable(l) {
+			bad(fmt.Sprintf("labels[%d]", i), "Write one of flow.labels.", "%.40q is no label.", l)
 		}
 	}
 	for i, e := range c.On {

@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"mime"
 	"net"
 	"net/http"
 	"net/netip"
@@ -60,7 +61,9 @@ func (p *post) do(ctx context.Context, body []byte, header http.Header) error {
 		return &failure{why: "the address can't be used", refused: true, final: true}
 	}
 	req.Header = header
-	req.Header.Set("Content-Type", "application/json")
+	if req.Header.Get("Content-Type") == "" {
+		req.Header.Set("Content-Type", "application/json")
+	}
 	req.Header.Set("User-Agent", "Sallyport")
 	resp, err := p.transport.RoundTrip(req) // not http.Client: that follows redirects, and has the address in its errors
 	if err != nil {
@@ -190,4 +193,50 @@ func lines(l letter) []string {
 		all = append(all, f.Name+": "+f.Value)
 	}
 	return all
+}
+
+// teams posts an Adaptive Card, as a Workflows webhook of Teams takes it. Its texts are runs, which have no markup: what stands there is shown as it
+// is, and begins no mention and no link.
+type teams struct{ post }
+
+func (t *teams) send(ctx context.Context, _ string, l letter) error {
+	type object = map[string]any
+	var body []object
+	for i, line := range lines(l) {
+		run := object{"type": "TextRun", "text": line}
+		if i == 0 {
+			run["weight"], run["size"] = "Bolder", "Medium"
+		}
+		body = append(body, object{"type": "RichTextBlock", "inlines": []object{run}})
+	}
+	card := object{
+		"$schema": "http://adaptivecards.io/schemas/adaptive-card.json", "type": "AdaptiveCard", "version": "1.4", "body": body,
+		"actions": []object{{"type": "Action.OpenUrl", "title": "Review", "url": l.Link}},
+	}
+	message, err := json.Marshal(object{"type": "message", "attachments": []object{{"contentType": "application/vnd.microsoft.card.adaptive", "content": card}}})
+	if err != nil {
+		return err
+	}
+	return t.do(ctx, message, http.Header{})
+}
+
+// ntfy posts plain text to a topic, with title, priority and link as headers.
+type ntfy struct {
+	post
+	token string // "": none
+}
+
+func (n *ntfy) send(ctx context.Context, _ string, l letter) error {
+	all := lines(l)
+	header := http.Header{
+		"Content-Type": {"text/plain; charset=utf-8"}, "Title": {mime.BEncoding.Encode("utf-8", all[0])}, "Click": {l.Link},
+		"Priority": {map[string]string{"CRITICAL": "5", "HIGH": "4", "MEDIUM": "3", "LOW": "2"}[l.Risk]},
+	}
+	if l.Risk == "" {
+		header.Del("Priority")
+	}
+	if n.token != "" {
+		header.Set("Authorization", "Bearer "+n.token)
+	}
+	return n.do(ctx, []byte(strings.Join(append(all[1:], l.Link), "\n")), header)
 }

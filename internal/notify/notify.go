@@ -1,5 +1,5 @@
 // Package notify tells people that something waits for them or has gone wrong (AU-3): by signed webhook, in a Slack-compatible
-// chat, by e-mail. A message has the kind of event, the agent, why it asks, the risk,
+// chat, in Teams, by ntfy, by e-mail. A message has the kind of event, the agent, why it asks, the risk,
 // what the tool is said to do, and a link; never arguments.
 //
 // Promises:
@@ -7,6 +7,8 @@
 //   - A message goes out once for each channel, by its key, over restarts too. If the process is
 //     killed between the delivery and the note of it, the message goes out again under the same delivery id.
 //   - A channel that fails is tried again with growing pauses for a day and holds up no other. Messages that were given up stay visible.
+//   - A channel is a sink: where a message may hold data whose labels the channel may not carry, it says what is risky and where to look, and nothing
+//     of the data.
 //   - A flood becomes a digest: of one event a channel carries Burst messages at once and then one every few seconds, and when
 //     more than Burst wait they go out as one.
 //   - Text of agents is made harmless before it is kept: one line, no controls, no reordering, no secrets, bounded, no web
@@ -53,6 +55,15 @@ type Message struct {
 	Link   string // path and query within the console: "/approvals/appr_…"
 	At     time.Time
 	Fields []Field // at most 8 are kept
+	// Labels are those of the data that the message may hold. A channel that may not carry one of them gets Bare in place of Title, Text and Fields.
+	Labels []string
+	Bare   Bare
+}
+
+// Bare is what a message says where it may carry nothing of the data that it is about.
+type Bare struct {
+	Title  string
+	Fields []Field
 }
 
 // Field is a named fact of a message.
@@ -169,7 +180,13 @@ func (n *Notifier) Send(ctx context.Context, m Message) error {
 	if !slices.Contains(Events(), m.Event) {
 		return fault.New(fault.Internal, "a message is about %.40q", m.Event)
 	}
-	body, err := json.Marshal(n.letterOf(m))
+	whole, err := json.Marshal(n.letterOf(m))
+	if err != nil {
+		return fault.Wrap(err, fault.Internal, "a message can't be written")
+	}
+	bare := m
+	bare.Title, bare.Text, bare.Fields = m.Bare.Title, "", m.Bare.Fields
+	without, err := json.Marshal(n.letterOf(bare))
 	if err != nil {
 		return fault.Wrap(err, fault.Internal, "a message can't be written")
 	}
@@ -178,6 +195,10 @@ func (n *Notifier) Send(ctx context.Context, m Message) error {
 	var wake []*worker
 	for _, w := range n.workers {
 		if as, ok := w.channel.takes(m); ok {
+			body := whole
+			if !w.channel.carries(m.Labels) {
+				body = without
+			}
 			notices = append(notices, Notice{Channel: w.channel.name, Key: m.Key, Event: as, Body: body, Added: now, Due: now})
 			wake = append(wake, w)
 		}
