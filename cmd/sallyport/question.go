@@ -109,6 +109,7 @@ func question(a *client.Approval, width int, now time.Time) (rows []string, whol
 	if a.Drill {
 		s.field("a drill", drill)
 	}
+	s.review(a.Review)
 	s.field("risk", a.Risk+", "+votes(a)+" approved")
 	if slices.ContainsFunc(a.Reasons, unexplained) {
 		s.field("NO REASON GIVEN", "the agent did not say why")
@@ -153,6 +154,40 @@ func question(a *client.Approval, width int, now time.Time) (rows []string, whol
 	s.field("expires", show(a.ExpiresAt)+within(a.ExpiresAt, now))
 	s.digest(a.Digest)
 	return s.rows, whole
+}
+
+// review adds what decides: the sentence, what speaks against it, and where each value came from.
+func (s *sheet) review(r *client.Review) {
+	if r == nil {
+		return
+	}
+	s.field("it does", strings.TrimSpace(r.Does+" "+strings.Join(r.To, ", ")))
+	for _, o := range r.Objections {
+		if o.Code != "unexplained" { // said below
+			s.field("LOOK", o.Title+": "+o.Text)
+		}
+	}
+	for _, v := range r.Values {
+		if v.Core {
+			s.field("  "+v.Verdict, v.Argument+" "+shortly(v.Text)+": "+v.Says)
+		}
+	}
+	for _, c := range r.Covers {
+		s.field("and", c)
+	}
+}
+
+// unconfirmed are the values that a person has to say they checked, each in a few words.
+func unconfirmed(a *client.Approval) (all []string) {
+	if a.Review == nil {
+		return nil
+	}
+	for _, v := range a.Review.Values {
+		if v.Core && v.Verdict == "unconfirmed" {
+			all = append(all, v.Argument+" "+shortly(v.Text))
+		}
+	}
+	return all
 }
 
 // arguments shows as much of the arguments as may be, and tells whether that is all.

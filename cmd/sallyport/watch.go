@@ -576,12 +576,14 @@ func (w *watcher) command(ctx context.Context, word, rest string) {
 	case (word == "approve" || word == "a") && !w.whole:
 		w.say("Not all of it is shown, so that it can't be approved here.")
 	case word == "approve" || word == "a":
-		w.ask(w.confirm(), func(ctx context.Context, line string) {
-			if yes := strings.ToLower(line); yes != "y" && yes != "yes" {
-				w.say("not approved: nothing was sent")
-				return
-			}
-			w.answer(ctx, "approved", func(id, digest string) (*client.Approval, error) { return w.cl.Approve(ctx, id, digest, rest) })
+		w.checked(unconfirmed(w.shown), func() {
+			w.ask(w.confirm(), func(ctx context.Context, line string) {
+				if !isYes(line) {
+					w.say("not approved: nothing was sent")
+					return
+				}
+				w.answer(ctx, "approved", func(id, digest string) (*client.Approval, error) { return w.cl.Approve(ctx, id, digest, rest) })
+			})
 		})
 	case word == "reject" || word == "r":
 		w.given(ctx, rest, "Why not? ", w.reject)
@@ -598,6 +600,33 @@ func (w *watcher) command(ctx context.Context, word, rest string) {
 	default:
 		w.say("That is no answer. Answers are approve, reject, defer, modify, skip, show and quit, and a reason or the like may stand behind them.")
 	}
+}
+
+func isYes(line string) bool {
+	yes := strings.ToLower(line)
+	return yes == "y" || yes == "yes"
+}
+
+// mostChecked bounds the values that are asked about one by one.
+const mostChecked = 5
+
+// checked asks of each value that nothing confirms whether it was checked, and goes on when all were.
+func (w *watcher) checked(values []string, then func()) {
+	if len(values) == 0 {
+		then()
+		return
+	}
+	first, rest := values[0], values[1:]
+	if len(values) > mostChecked {
+		first, rest = fmt.Sprintf("%s and %d more values", first, len(values)-1), nil
+	}
+	w.ask(display.Counted("Nothing confirms "+first+". Did you check it?")+" [y/N] ", func(_ context.Context, line string) {
+		if !isYes(line) {
+			w.say("not approved: nothing was sent")
+			return
+		}
+		w.checked(rest, then)
+	})
 }
 
 // given passes on the text behind a command, or asks for it.

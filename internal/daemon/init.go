@@ -131,7 +131,7 @@ var closedValues = []struct {
 	{"operations.*.declare", []any{"required"}},
 	{"operations.*.risk", []any{"LOW", "MEDIUM", "HIGH", "CRITICAL"}},
 	{"operations.*.args.*", words(roles)},
-	{"notify.[].kind", []any{"webhook", "slack", "email"}},
+	{"notify.[].kind", []any{"webhook", "slack", "teams", "ntfy", "email"}},
 	{"notify.[].on.[]", []any{"approval", "alert"}},
 }
 
