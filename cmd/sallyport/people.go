@@ -315,15 +315,15 @@ func servers(t *table, all []client.Server) {
 func switches(t *table, k *client.KillStatus) {
 	state := func(s client.Switch) string {
 		if !s.Active {
-			return "off"
+			return "running"
 		}
-		text := "ACTIVE since " + show(s.Since) + " by " + s.By + reasonText(s.Reason)
+		text := "STOPPED since " + show(s.Since) + " by " + s.By + reasonText(s.Reason)
 		if !s.Durable {
 			text += " (not yet in the store; it acts all the same)"
 		}
 		return text
 	}
-	t.field("kill switch", state(k.Global))
+	t.field("all agents", state(k.Global))
 	for _, id := range slices.Sorted(maps.Keys(k.Agents)) {
 		t.field("  "+id, state(k.Agents[id]))
 	}

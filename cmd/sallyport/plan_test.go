@@ -32,7 +32,7 @@ func TestPlanIsShownWhole(t *testing.T) {
 		want  []string
 	}{
 		"long":          {[]client.PlanStep{{Tool: "pay", Operation: "bank.pay", Arguments: arguments, Justification: "the last words"}}, true, []string{"IBAN-OF-THIEF", "the last words", "bank.pay"}},
-		"any arguments": {[]client.PlanStep{{Tool: "pay", Operation: "bank.pay", After: []int{2, 4}}}, true, []string{"any: the plan fixes none", "after step      2 4"}},
+		"any arguments": {[]client.PlanStep{{Tool: "pay", Operation: "bank.pay", After: []int{2, 4}}}, true, []string{"not fixed: each call is checked when it is made", "after step      2 4"}},
 		"from results": {[]client.PlanStep{{Tool: "find"}, {Tool: "pay", Each: new(int), Open: []string{"text"}, From: map[string]client.StepSource{"to": {Field: "iban"}, "sum": {Role: "amount"}}}}, true,
 			[]string{"none but these", `"sum" from step 0: what may serve as amount`, `"to" from step 0: the field "iban"`, `"text" open`, "called once for each record of step 0"}},
 		"much from": {[]client.PlanStep{{Tool: "pay", Open: []string{strings.Repeat("x", shownArguments)}}}, false, []string{"NOT SHOWN         1 of 1 steps"}},

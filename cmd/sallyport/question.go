@@ -238,9 +238,9 @@ func (s *sheet) surroundings(a *client.Approval) {
 	s.field("added to by", strings.Join(a.WordsBy, ", "))
 	s.field("requester", a.Requester)
 	s.field("session", a.SessionID+", opened by "+a.OpenedBy+", in "+cmp.Or(a.SessionPhase, "no known phase"))
-	s.field("it has read", cmp.Or(show(a.Labels), "nothing that counts"))
+	s.field("it has read", cmp.Or(show(a.Labels), "nothing confidential or untrusted"))
 	if !slices.Equal(a.Labels, a.SessionLabels) {
-		s.field("and by now", cmp.Or(show(a.SessionLabels), "nothing that counts"))
+		s.field("and by now", cmp.Or(show(a.SessionLabels), "nothing confidential or untrusted"))
 	}
 	for _, h := range a.Held {
 		from := "was there from the start"
@@ -435,7 +435,7 @@ func (s *sheet) steps(p *client.Plan) (whole bool) {
 			s.field("  arguments", fmt.Sprintf("%d bytes, all of them here", len(step.Arguments)))
 			s.lines("|", lines...)
 		case len(rest) == 0:
-			s.field("  arguments", "any: the plan fixes none")
+			s.field("  arguments", "not fixed: each call is checked when it is made")
 		default:
 			s.field("  arguments", "none but these")
 		}

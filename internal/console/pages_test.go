@@ -1214,7 +1214,7 @@ func TestAuditPages(t *testing.T) {
 	}
 	intent := w.last("call")
 	one := w.ask("auditor", fmt.Sprintf("/audit/%d", intent.Index), nil).Body.String()
-	contains(t, one, "docs.think", intent.CallID, "Its bytes", "sallyport audit verify", `action="/audit/`)
+	contains(t, one, "docs.think", intent.CallID, "Raw entry", "sallyport audit verify", `action="/audit/`)
 	contains(t, w.ask("auditor", "/audit?operation=mail.search&kind=intent", nil).Body.String(), "mail.search")
 	for _, bad := range []string{"/audit/x", "/audit/-1", fmt.Sprintf("/audit/%d", size+100), "/audit/9223372036854775808"} {
 		if rec := w.ask("auditor", bad, nil); rec.Code != 404 {

@@ -34,7 +34,7 @@ func (s *side) unrouted(w http.ResponseWriter, r *http.Request, mux http.Handler
 		s.refuse(w, r, web.WithStatus(http.StatusMethodNotAllowed, fault.New(fault.RequestMalformed, "The method here is %s.", allow)))
 		return
 	}
-	s.refuse(w, r, fault.New(fault.NotFound, "There is nothing at this address.").Try("What there is, the people's side says at /openapi.json."))
+	s.refuse(w, r, fault.New(fault.NotFound, "Page not found.").Try("The overview is at / and the API is described at /openapi.json, both on the people's side."))
 }
 
 // headOnly takes a status and headers and drops the body.
