@@ -21,8 +21,8 @@ import (
 	"sallyport.example/internal/monitor"
 	"sallyport.example/internal/notify"
 	"sallyport.example/internal/policy"
-	"sallyport.example/internal/run"
 	"sallyport.example/internal/review"
+	"sallyport.example/internal/run"
 	"sallyport.example/internal/session"
 	"sallyport.example/internal/standing"
 )
