@@ -905,7 +905,7 @@ func TestToolsPages(t *testing.T) {
 	do("mail_search", `{"q":"x"}`)
 	page := w.ask("viewer", "/tools", nil).Body.String()
 	contains(t, page, `id="coverage"`, "mail: 1 tool: 1 by name; 0 not used.", "docs: 2 tools: 2 by server.*; 2 not used.", "misc: 1 tool: 1 not listed", "web: 1 tool: 1 by name; 1 not used.",
-		"not used there is not never used", "by docs.*", "not listed", "HIGH")
+		"Thin bar: not called in the last", "by docs.*", "not listed", "HIGH")
 	if only := w.ask("viewer", "/tools?server=docs", nil).Body.String(); !strings.Contains(only, ">docs.think<") || strings.Contains(only, ">mail.search<") {
 		t.Error("the server's filter does not filter")
 	}
@@ -1243,7 +1243,7 @@ func TestVerifyNow(t *testing.T) {
 		}
 	}
 	page := w.ask("auditor", "/audit/3/verify", url.Values{}).Body.String()
-	contains(t, page, "signed with the log’s key", "number 3 of the", "the beginning of what the checkpoint signs", "What this server says about itself proves nothing", "hashes lead from it to the root")
+	contains(t, page, "signed with the log’s key", "number 3 of the", "the beginning of what the checkpoint signs", "This check runs on the server itself", "hashes lead from it to the root")
 	other := tlog.RecordHash([]byte("x"))
 	for name, lie := range map[string]struct {
 		do    func()
