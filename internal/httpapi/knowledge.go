@@ -245,7 +245,9 @@ func (a *API) documentRoutes(s *side) {
 			if v == nil {
 				return KnowledgeDocument{}, fault.New(fault.NotFound, "The document has no version %d.", in.N).At("n")
 			}
-			return a.withText(ctx, d, d.Now(), v)
+			now := d.Now()
+			now.Labels = d.Rights(v.Version).Labels
+			return a.withText(ctx, d, now, v)
 		})
 	handle(s, route{method: http.MethodPost, path: documents + "/{id}/versions", roles: operator, status: http.StatusCreated, summary: "Add a version after the one that you saw"},
 		func(ctx context.Context, p identity.Principal, in *struct {

@@ -2,7 +2,8 @@
 // its text is cut into chunks and words, and the list that a snapshot pins. It is pure.
 //
 // Promises: an id follows from collection and key alone; a document is what its events say, in their order, and an event that does not follow from those before
-// is an error; a snapshot's id follows from what is in it. Who may read a document is decided in one place, Reader.May, by what the document is now.
+// is an error; a snapshot's id follows from what is in it. Who may read a version is decided in one place, Reader.May, by the labels that this version has now: what a
+// person takes off a newer version stays on the older ones.
 package knowledge
 
 import (
@@ -56,7 +57,7 @@ type Event struct {
 	Key      string `json:"key,omitempty"`      // of the first version
 	Source   string `json:"source,omitempty"`   // the collection, of the first version
 
-	Labels []string `json:"labels,omitempty"` // of Versioned and Labelled: the document's from then on
+	Labels []string `json:"labels,omitempty"` // of Versioned and Labelled: those of the newest version from then on
 }
 
 // RowKey is the key of an event's row in the store.
@@ -113,7 +114,7 @@ func (d *Document) Follow(e Event) (*Document, error) {
 // State is a document at one moment.
 type State struct {
 	Version    *Event   // the newest
-	Labels     []string // sorted
+	Labels     []string // of the newest version, sorted
 	Deleted    bool
 	DeletedAt  time.Time
 	Withdrawn  bool
@@ -165,6 +166,39 @@ func (d *Document) state(counts func(*Event) bool) (s State) {
 	return s
 }
 
+// Rights are what decides who may read a version.
+type Rights struct {
+	Labels []string // sorted
+	Gone   bool     // withdrawn or erased
+}
+
+// Rights of a version as all events leave them. A change of labels replaces those of the version that was the newest then. Older versions lose nothing by it, and get what it
+// added and did not take back.
+func (d *Document) Rights(version int) (r Rights) {
+	var added, before []string // by changes of labels of the version that is looked at, and the labels that it came with
+	n := 0
+	for i := range d.Events {
+		e := &d.Events[i]
+		switch {
+		case e.Kind == Versioned:
+			if n = e.Version; n == version {
+				r.Labels = slices.Clone(e.Labels)
+			}
+			r.Labels, added, before = append(r.Labels, added...), nil, e.Labels
+		case e.Kind == Labelled && n == version:
+			r.Labels = slices.Clone(e.Labels)
+		case e.Kind == Labelled && n > version:
+			added = slices.DeleteFunc(slices.Clone(e.Labels), func(l string) bool { return slices.Contains(before, l) })
+		}
+	}
+	r.Labels = append(r.Labels, added...)
+	slices.Sort(r.Labels)
+	r.Labels = slices.Compact(r.Labels)
+	s := d.Now()
+	r.Gone = s.Withdrawn || s.Erased
+	return r
+}
+
 // Version is a version by its number; nil if there is none.
 func (d *Document) Version(n int) *Event {
 	for i := range d.Events {
@@ -189,10 +223,10 @@ func (r Reader) MayGroup(source string, labels []string) bool {
 	return r.All || (r.AllSources || slices.Contains(r.Sources, source)) && (r.AllLabels || !slices.ContainsFunc(labels, func(l string) bool { return !slices.Contains(r.Labels, l) }))
 }
 
-// May tells whether a document may be read, by its collection and the labels that it has now. Nobody reads what is withdrawn or erased.
-func (r Reader) May(d *Document) bool {
-	s := d.Now()
-	return !s.Withdrawn && !s.Erased && r.MayGroup(d.Source(), s.Labels)
+// May tells whether a version of a document may be read, by the collection and the labels that this version has now. Nobody reads what is withdrawn or erased.
+func (r Reader) May(d *Document, version int) bool {
+	now := d.Rights(version)
+	return !now.Gone && r.MayGroup(d.Source(), now.Labels)
 }
 
 // CheckKey refuses keys that could not be kept or shown.

@@ -138,7 +138,7 @@ func TestWhoMayRead(t *testing.T) {
 		{"withdrawn", Reader{All: true}, gone, false},
 		{"deleted, which the next snapshot is without", Reader{All: true}, deleted, true},
 	} {
-		if got := c.r.May(c.d); got != c.want {
+		if got := c.r.May(c.d, 1); got != c.want {
 			t.Errorf("%s: %v", c.name, got)
 		}
 	}
@@ -223,6 +223,54 @@ func TestWords(t *testing.T) {
 	} {
 		if got := strings.Join(slices.Collect(Words(text)), " "); got != want {
 			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+}
+
+// A change of labels takes nothing off older versions, and what it adds reaches them, unless it is taken back before the next version.
+func TestLabelsOfOlderVersions(t *testing.T) {
+	version := func(labels ...string) Event { return Event{Kind: Versioned, Labels: labels} }
+	labelled := func(labels ...string) Event { return Event{Kind: Labelled, Labels: labels} }
+	for name, c := range map[string]struct {
+		events []Event
+		want   string // of each version
+	}{
+		"taken off the second":                    {[]Event{version("secret"), version("secret"), labelled()}, "[secret] []"},
+		"taken off the first":                     {[]Event{version("secret"), labelled(), version()}, "[] []"},
+		"added at the second":                     {[]Event{version(), version(), labelled("secret")}, "[secret] [secret]"},
+		"added at the second, off the third":      {[]Event{version(), version(), labelled("secret"), version("secret"), labelled()}, "[secret] [secret] []"},
+		"added by mistake":                        {[]Event{version(), version(), labelled("secret"), labelled()}, "[] []"},
+		"found in the second's text, and kept":    {[]Event{version(), version("pii"), labelled("internal", "pii")}, "[internal] [internal pii]"},
+		"other ones, twice":                       {[]Event{version("secret"), version("secret"), labelled("internal"), labelled("pii")}, "[pii secret] [pii]"},
+		"versions alone change nothing of others": {[]Event{version("internal"), version("internal", "secret")}, "[internal] [internal secret]"},
+	} {
+		var d *Document
+		n := 0
+		for _, e := range c.events {
+			if e.Kind == Versioned {
+				n++
+				e.Version = n
+			}
+			if d == nil {
+				f := first()
+				f.Labels = e.Labels
+				d, _ = d.Follow(f)
+				continue
+			}
+			var err error
+			if d, err = d.Follow(next(d, e)); err != nil {
+				t.Fatal(name, err)
+			}
+		}
+		var got []string
+		for v := 1; v <= n; v++ {
+			got = append(got, fmt.Sprint(d.Rights(v).Labels))
+		}
+		if strings.Join(got, " ") != c.want {
+			t.Errorf("%s: %v, want %s", name, got, c.want)
+		}
+		if now := d.Now(); !slices.Equal(now.Labels, d.Rights(n).Labels) {
+			t.Errorf("%s: the newest has %v and the document %v", name, d.Rights(n).Labels, now.Labels)
 		}
 	}
 }

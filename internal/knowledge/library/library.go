@@ -131,23 +131,9 @@ func (l *Library) reload(ctx context.Context) error {
 	return nil
 }
 
-// document is a document by its id. NotFound does not say whether there is one that the reader may not read.
-func (l *Library) document(r knowledge.Reader, id string) (*knowledge.Document, error) {
-	l.mu.RLock()
-	d := l.documents[id]
-	l.mu.RUnlock()
-	if d == nil || !r.All && !r.May(d) {
-		return nil, noDocument(id)
-	}
-	return d, nil
-}
-
 func noDocument(id string) *fault.Error {
 	return fault.New(fault.NotFound, "There is no document %.80q here.", id).At("document_id")
 }
-
-// everybody's reader: people read everything.
-var person = knowledge.Reader{All: true}
 
 // Adding is a document to add.
 type Adding struct {
@@ -268,7 +254,7 @@ func standing(s *knowledge.State) error {
 	return nil
 }
 
-// SetLabels gives a document other labels; the reason says why it may lose some.
+// SetLabels gives the newest version of a document, and those to come, other labels; the reason says why it may lose some. Older versions lose none.
 func (l *Library) SetLabels(ctx context.Context, by, id, reason string, labels []string) (*knowledge.Document, error) {
 	labels, err := l.labels("", labels)
 	if err != nil {
@@ -482,7 +468,14 @@ func (l *Library) Documents(after, source string, most int) (page []*knowledge.D
 }
 
 // Document returns a document for a person, whatever became of it.
-func (l *Library) Document(id string) (*knowledge.Document, error) { return l.document(person, id) }
+func (l *Library) Document(id string) (*knowledge.Document, error) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	if d := l.documents[id]; d != nil {
+		return d, nil
+	}
+	return nil, noDocument(id)
+}
 
 // Text returns the text of a version. NotFound: it was erased.
 func (l *Library) Text(ctx context.Context, d *knowledge.Document, v *knowledge.Event) (string, error) {

@@ -211,6 +211,48 @@ func TestLabelsOfVersions(t *testing.T) {
 	}
 }
 
+// A label that a person takes off a redacted version stays on the one before: by number, in an old snapshot, and in a claim's source.
+func TestRedactionKeepsOldLabels(t *testing.T) {
+	p := open(t, t.TempDir())
+	d := p.add("handbook", "a", "salary of bob is 5000", "secret")
+	old := p.snap()
+	_, err := p.AddVersion(t.Context(), "person:a", d.ID(), 1, Adding{Content: "salary of bob is redacted"})
+	must(t, err)
+	_, err = p.SetLabels(t.Context(), "person:a", d.ID(), "redacted in version 2", nil)
+	must(t, err)
+	s := p.snap()
+	r, cleared := knowledge.Reader{Sources: []string{"handbook"}}, knowledge.Reader{Sources: []string{"handbook"}, Labels: []string{"secret"}}
+	if got, err := p.Read(t.Context(), r, s.ID, d.ID(), 0, 0, 100); err != nil || got.Version != 2 || len(got.Labels) != 0 {
+		t.Errorf("the redacted version: %+v, %v", got, err)
+	}
+	for _, c := range []struct {
+		snapshot string
+		version  int
+	}{{s.ID, 1}, {old.ID, 0}, {old.ID, 1}, {old.ID, 2}} {
+		if got, err := p.Read(t.Context(), r, c.snapshot, d.ID(), c.version, 0, 100); !fault.Is(err, fault.NotFound) || !strings.Contains(fault.Of(err).Message, "There is no document") {
+			t.Errorf("version %d: %q, %v", c.version, got.Text, err)
+		}
+	}
+	if _, err := p.TextOf(t.Context(), r, Citation{Document: d.ID(), Version: 1}); !fault.Is(err, fault.NotFound) {
+		t.Errorf("by a citation: %v", err)
+	}
+	if got, err := p.Read(t.Context(), cleared, s.ID, d.ID(), 1, 0, 100); err != nil || !slices.Equal(got.Labels, []string{"secret"}) {
+		t.Errorf("who may read it: %+v, %v", got, err)
+	}
+	for range 2 { // with the index of before, and with the one of now
+		if hits := p.find(r, old.ID, "salary bob"); len(hits) != 0 {
+			t.Errorf("%+v", hits)
+		}
+		if hits := p.find(cleared, old.ID, "salary bob"); len(hits) != 1 || !slices.Equal(hits[0].Labels, []string{"secret"}) {
+			t.Errorf("%+v", hits)
+		}
+		p.indexes.builds.Wait()
+	}
+	if hits := p.find(r, s.ID, "salary bob"); len(hits) != 1 || hits[0].Version != 2 {
+		t.Errorf("%+v", hits)
+	}
+}
+
 func TestSnapshotsPinContent(t *testing.T) {
 	p := open(t, t.TempDir())
 	d := p.add("handbook", "travel.md", "Expenses are paid within thirty days.")

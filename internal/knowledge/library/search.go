@@ -41,7 +41,7 @@ type build struct {
 	err  error
 }
 
-// state is a digest of what an index of a snapshot follows from besides the texts: the labels that its documents have now, and what is taken out. sources are the
+// state is a digest of what an index of a snapshot follows from besides the texts: the labels that its versions have now, and what is taken out. sources are the
 // texts that are in it.
 func (l *Library) state(s knowledge.Snapshot) (state string, rights int64, sources []shelf.Source) {
 	l.mu.RLock()
@@ -49,8 +49,8 @@ func (l *Library) state(s knowledge.Snapshot) (state string, rights int64, sourc
 	l.mu.RUnlock()
 	h := sha256.New()
 	for _, m := range members {
-		now := m.Document.Now()
-		if now.Withdrawn || now.Erased {
+		now := m.Document.Rights(m.Version.Version)
+		if now.Gone {
 			continue
 		}
 		fmt.Fprintf(h, "%s\x00%d\x00%q\n", m.Document.ID(), m.Version.Version, now.Labels)
@@ -271,13 +271,9 @@ func (l *Library) Search(ctx context.Context, r knowledge.Reader, snapshot, ques
 		return f, err
 	}
 	for _, h := range hits {
-		d, err := l.document(r, h.Document)
-		if err != nil || !r.May(d) && !r.All {
+		d, err := l.Document(h.Document)
+		if err != nil || !r.May(d, h.Version) {
 			continue // its labels rose since the index was built, or it was withdrawn
-		}
-		now := d.Now()
-		if now.Withdrawn || now.Erased {
-			continue
 		}
 		text, err := l.Text(ctx, d, d.Version(h.Version))
 		if err != nil {
@@ -285,7 +281,7 @@ func (l *Library) Search(ctx context.Context, r knowledge.Reader, snapshot, ques
 		}
 		f.Hits = append(f.Hits, Hit{
 			Citation: Citation{h.Document, h.Version, h.Span}, Text: text[h.Span.Start:h.Span.End], Score: h.Score,
-			Labels: append([]string{}, now.Labels...), Source: d.Source(), Key: d.Key(),
+			Labels: append([]string{}, d.Rights(h.Version).Labels...), Source: d.Source(), Key: d.Key(),
 		})
 		if len(f.Hits) == k {
 			break
@@ -296,8 +292,8 @@ func (l *Library) Search(ctx context.Context, r knowledge.Reader, snapshot, ques
 
 // TextOf is the whole text of the version that a citation names.
 func (l *Library) TextOf(ctx context.Context, r knowledge.Reader, c Citation) (string, error) {
-	d, err := l.document(r, c.Document)
-	if err != nil || !r.May(d) {
+	d, err := l.Document(c.Document)
+	if err != nil || !r.May(d, c.Version) {
 		return "", noDocument(c.Document)
 	}
 	v := d.Version(c.Version)
@@ -324,9 +320,9 @@ func (l *Library) Read(ctx context.Context, r knowledge.Reader, snapshot, id str
 	if err != nil {
 		return Reading{}, err
 	}
-	d, err := l.document(r, id)
-	if err != nil || !r.May(d) && !r.All {
-		return Reading{}, noDocument(id)
+	d, err := l.Document(id)
+	if err != nil {
+		return Reading{}, err
 	}
 	then, ok := d.AtOrder(s.Order)
 	if !ok || then.Gone() {
@@ -334,9 +330,12 @@ func (l *Library) Read(ctx context.Context, r knowledge.Reader, snapshot, id str
 	}
 	v := then.Version
 	if version != 0 && version != v.Version {
-		if v = d.Version(version); v == nil || v.Order > s.Order {
+		if v = d.Version(version); (v == nil || v.Order > s.Order) && r.May(d, then.Version.Version) {
 			return Reading{}, fault.New(fault.NotFound, "The snapshot has the document up to version %d.", then.Version.Version).At("version")
 		}
+	}
+	if v == nil || v.Order > s.Order || !r.May(d, v.Version) {
+		return Reading{}, noDocument(id)
 	}
 	text, err := l.Text(ctx, d, v)
 	if err != nil {
@@ -346,8 +345,7 @@ func (l *Library) Read(ctx context.Context, r knowledge.Reader, snapshot, id str
 		return Reading{}, fault.New(fault.RequestMalformed, "The text has %d bytes.", len(text)).At("offset")
 	}
 	span := part(text, offset, most)
-	now := d.Now()
-	return Reading{Citation: Citation{id, v.Version, span}, Snapshot: s.ID, Text: text[span.Start:span.End], Labels: append([]string{}, now.Labels...), Source: d.Source(), Key: d.Key(), More: span.End < len(text)}, nil
+	return Reading{Citation: Citation{id, v.Version, span}, Snapshot: s.ID, Text: text[span.Start:span.End], Labels: append([]string{}, d.Rights(v.Version).Labels...), Source: d.Source(), Key: d.Key(), More: span.End < len(text)}, nil
 }
 
 // part is a part of a text that cuts no character in two.
