@@ -205,7 +205,7 @@ operations:
 	if err != nil || !report.Valid || len(report.Asks) != 3 {
 		t.Fatalf("%+v %v", report, err)
 	}
-	for i, want := range []client.PlanAsk{{AtStep: 0, Tool: "bank_large", Risk: "CRITICAL", Needed: 2}, {AtStep: 1, Tool: "bank_level", Risk: "MEDIUM", Needed: 1}, {AtStep: 2, Tool: "bank_own", Risk: "LOW", Needed: 1}} {
+	for i, want := range []client.PlanAsk{{AtStep: 0, Tool: "bank_large", Risk: "CRITICAL", Needed: 2}, {AtStep: 1, Tool: "bank_level", Risk: "MEDIUM", Needed: 1}, {AtStep: 2, Tool: "bank_own", Risk: "MEDIUM", Needed: 1}} {
 		if got := report.Asks[i]; got.AtStep != want.AtStep || got.Tool != want.Tool || got.Risk != want.Risk || got.Needed != want.Needed {
 			t.Errorf("%+v, want %+v", got, want) // what bank.large answers is an outsider's, and what the others are called with is not planned
 		}
