@@ -261,7 +261,7 @@ func boxNamespace(t *testing.T, c *checked) {
 		t.Fatal(err)
 	}
 	for _, tool := range m.Tools {
-		if !strings.HasPrefix(tool.Operation, "comm.") && !strings.HasPrefix(tool.Operation, "knowledge.") || tool.Name != strings.Replace(tool.Operation, ".", "_", 1) {
+		if !strings.HasPrefix(tool.Operation, "knowledge.") && (!strings.HasPrefix(tool.Operation, "comm.") || tool.Name != strings.Replace(tool.Operation, ".", "_", 1)) {
 			t.Errorf("%s is called %s", tool.Operation, tool.Name)
 		}
 	}
