@@ -84,18 +84,27 @@ func Open(ctx context.Context, o Options) (*Library, error) {
 			erased = append(erased, id)
 		}
 	}
-	left, err := o.Shelf.Keyed(ctx, erased)
-	if err != nil {
+	if err := l.repair(ctx, erased); err != nil {
 		return nil, err
-	}
-	if len(left) > 0 { // by a crash, or by a copy of the file from before
-		if err := l.destroy(ctx, left); err != nil {
-			return nil, err
-		}
-		o.Log.Warn("erased documents had their keys again; they are destroyed", "documents", len(left))
 	}
 	l.renew()
 	return l, nil
+}
+
+// repair finishes the erasure of documents that have their keys again, by a crash or by a copy of the file from before, and removes what a crash left of a build.
+func (l *Library) repair(ctx context.Context, erased []string) error {
+	if len(erased) == 0 {
+		return l.o.Shelf.Sweep()
+	}
+	left, err := l.o.Shelf.Keyed(ctx, erased)
+	if err != nil {
+		return err
+	}
+	if len(left) > 0 {
+		l.o.Log.Warn("erased documents have their keys again; they are destroyed", "documents", len(left))
+		return l.destroy(ctx, left)
+	}
+	return errors.Join(l.o.Shelf.Sweep(), l.o.Shelf.Destroy(ctx, nil)) // the write-ahead log may still have them
 }
 
 // Close ends what is built in the background.
@@ -598,7 +607,8 @@ func (w Withdrawal) covers(d *knowledge.Document) bool {
 	})
 }
 
-// Erase destroys the key of a document, once two people asked for it: the first call asks, and done is false.
+// Erase destroys the key of a document, once two people asked for it: the first call asks, and done is false. Of a document that is erased it does the destruction again, which may
+// have been interrupted.
 func (l *Library) Erase(ctx context.Context, by, id, reason string) (d *knowledge.Document, done bool, err error) {
 	if err := checkReason(reason); err != nil {
 		return nil, false, err
@@ -610,7 +620,7 @@ func (l *Library) Erase(ctx context.Context, by, id, reason string) (d *knowledg
 		s := d.Now()
 		switch {
 		case s.Erased:
-			return e, erased()
+			return e, errSame
 		case s.EraseAsked == by:
 			return e, fault.New(fault.Conflict, "You have asked for this erasure; a second admin has to ask for it, too.").Try("Have another admin run: sallyport knowledge erase %s", id)
 		}
@@ -626,17 +636,21 @@ func (l *Library) Erase(ctx context.Context, by, id, reason string) (d *knowledg
 	if s := d.Now(); !s.Erased {
 		return d, false, nil
 	}
-	if err := l.destroy(ctx, []string{id}); err != nil {
-		return d, false, err
-	}
+	err = l.destroy(ctx, []string{id})
 	l.renew()
-	return d, true, nil
+	return d, err == nil, err
 }
 
-// destroy destroys keys, and every index: words of the texts are in them.
+// destroy destroys keys, and before them every index and what is being built: words of the texts are in those. It can be done again.
 func (l *Library) destroy(ctx context.Context, documents []string) error {
-	if err := l.o.Shelf.Destroy(ctx, documents); err != nil {
+	if err := l.endBuilds(ctx); err != nil {
 		return err
 	}
-	return l.dropIndexes(func(string) bool { return true })
+	if err := l.dropIndexes(func(string) bool { return true }); err != nil {
+		return err
+	}
+	if err := l.o.Shelf.Sweep(); err != nil {
+		return err
+	}
+	return l.o.Shelf.Destroy(ctx, documents)
 }

@@ -419,6 +419,139 @@ func TestErasureLeavesNothing(t *testing.T) {
 	}
 }
 
+// A build that has read the text when it is erased leaves nothing: it is ended before the indexes are removed, however late it puts its file into place.
+func TestErasureEndsBuilds(t *testing.T) {
+	p := open(t, t.TempDir())
+	d := p.add("letters", "z", "A letter about a xylophone.")
+	s := p.snap()
+	p.indexes.builds.Wait()
+	file := filepath.Join(p.dir, shelf.Indexes, s.ID+".db")
+	body, err := os.ReadFile(file)
+	must(t, err)
+	_, _, err = p.Erase(t.Context(), "person:a", d.ID(), "asked")
+	must(t, err)
+	p.indexes.builds.Wait()
+	b := &build{done: make(chan struct{})}
+	b.ctx, b.stop = context.WithCancel(t.Context())
+	p.indexes.mu.Lock()
+	p.indexes.building[s.ID] = b
+	p.indexes.mu.Unlock()
+	answered, written := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(written)
+		select {
+		case <-b.ctx.Done():
+		case <-answered: // nobody ended it
+		}
+		for _, name := range []string{file, file + ".new"} {
+			if err := os.WriteFile(name, body, 0o600); err != nil {
+				t.Error(err)
+			}
+		}
+		p.indexes.mu.Lock()
+		delete(p.indexes.building, s.ID)
+		p.indexes.mu.Unlock()
+		b.err, b.ended = context.Canceled, true
+		close(b.done)
+	}()
+	_, done, err := p.Erase(t.Context(), "person:b", d.ID(), "asked")
+	close(answered)
+	if !done || err != nil {
+		t.Errorf("done %v, %v", done, err)
+	}
+	<-written
+	nothingOf(t, p.dir, "xylophone")
+	p.indexes.builds.Wait()
+	nothingOf(t, p.dir, "xylophone")
+	if hits := p.find(all, s.ID, "letter"); len(hits) != 0 {
+		t.Errorf("%+v", hits)
+	}
+}
+
+// Many builds and erasures at once: no file has a word of what was erased.
+func TestErasureWhileIndexesAreBuilt(t *testing.T) {
+	p := open(t, t.TempDir())
+	var secrets []*knowledge.Document
+	for i := range 4 {
+		secrets = append(secrets, p.add("letters", fmt.Sprint("s", i), fmt.Sprintf("A letter about xylophone%d.", i)))
+	}
+	var text strings.Builder
+	for j := range 20_000 {
+		fmt.Fprintf(&text, "w%d ", j)
+	}
+	other := p.add("letters", "long", text.String())
+	p.snap()
+	for i, d := range secrets {
+		_, _, err := p.Erase(t.Context(), "person:a", d.ID(), "asked")
+		must(t, err)
+		_, err = p.SetLabels(t.Context(), "person:a", other.ID(), "x", [][]string{{"internal"}, nil}[i%2]) // a build begins
+		must(t, err)
+		_, _, err = p.Erase(t.Context(), "person:b", d.ID(), "asked")
+		must(t, err)
+		nothingOf(t, p.dir, fmt.Sprint("xylophone", i))
+	}
+	p.indexes.builds.Wait()
+	nothingOf(t, p.dir, "xylophone0 xylophone1 xylophone2 xylophone3")
+}
+
+// What a crash left of a build is removed by an erasure, and by a start.
+func TestLeftoversOfBuildsAreRemoved(t *testing.T) {
+	p := open(t, t.TempDir())
+	d := p.add("letters", "z", "A letter about a xylophone.")
+	s := p.snap()
+	p.indexes.builds.Wait()
+	body, err := os.ReadFile(filepath.Join(p.dir, shelf.Indexes, s.ID+".db"))
+	must(t, err)
+	leave := func() {
+		for _, name := range []string{"snap_0000.db.new", "snap_0000.db.new-journal", s.ID + ".db.new"} {
+			must(t, os.WriteFile(filepath.Join(p.dir, shelf.Indexes, name), body, 0o600))
+		}
+	}
+	leave()
+	for _, by := range []string{"person:a", "person:b"} {
+		_, _, err := p.Erase(t.Context(), by, d.ID(), "asked")
+		must(t, err)
+	}
+	p.indexes.builds.Wait()
+	nothingOf(t, p.dir, "xylophone")
+	p.close()
+	leave()
+	p.reopen()
+	nothingOf(t, p.dir, "xylophone")
+}
+
+// An erasure that can't be finished says so, leaves no words, and is finished by asking again.
+func TestErasureIsResumed(t *testing.T) {
+	p := open(t, t.TempDir())
+	d := p.add("letters", "z", "A letter about a xylophone.")
+	p.snap()
+	p.indexes.builds.Wait()
+	db, err := sql.Open("sqlite", filepath.Join(p.dir, shelf.File))
+	must(t, err)
+	tx, err := db.Begin()
+	must(t, err)
+	var n int
+	must(t, tx.QueryRow("SELECT count(*) FROM knowledge_contents").Scan(&n)) // as a backup reads
+	_, _, err = p.Erase(t.Context(), "person:a", d.ID(), "asked")
+	must(t, err)
+	if _, done, err := p.Erase(t.Context(), "person:b", d.ID(), "asked"); done || !fault.Is(err, fault.StoreUnavailable) || fault.Of(err).Remedy == "" {
+		t.Errorf("while the file is read: done %v, %v", done, err)
+	}
+	p.indexes.builds.Wait()
+	nothingOf(t, p.dir, "xylophone")
+	must(t, errors.Join(tx.Rollback(), db.Close()))
+	if _, done, err := p.Erase(t.Context(), "person:b", d.ID(), "asked"); !done || err != nil {
+		t.Errorf("again: done %v, %v", done, err)
+	}
+	if left, err := p.o.Shelf.Keyed(t.Context(), []string{d.ID()}); len(left) != 0 || err != nil {
+		t.Errorf("%v, %v", left, err)
+	}
+	if wal, err := os.Stat(filepath.Join(p.dir, shelf.File+"-wal")); err != nil || wal.Size() != 0 {
+		t.Errorf("the write-ahead log: %v, %v", wal, err)
+	}
+	p.verify()
+}
+
 // nothingOf looks for every word of a sentence of more than five letters in every file, but for the directory's own words.
 func nothingOf(t *testing.T, dir, sentence string) {
 	t.Helper()

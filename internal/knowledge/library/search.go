@@ -36,9 +36,13 @@ type ready struct {
 
 // build is one that is under way; others wait for it.
 type build struct {
-	done chan struct{}
-	made ready
-	err  error
+	ctx  context.Context
+	stop context.CancelFunc
+	done chan struct{} // the rest is set when it is closed
+
+	made  ready
+	err   error
+	ended bool // by stop, before it was made
 }
 
 // state is a digest of what an index of a snapshot follows from besides the texts: the labels that its versions have now, and what is taken out. sources are the
@@ -74,6 +78,7 @@ func (l *Library) index(ctx context.Context, snapshot string) (ready, error) {
 	b := l.indexes.building[s.ID]
 	if b == nil && (!ok || have.rights != rights) {
 		b = &build{done: make(chan struct{})}
+		b.ctx, b.stop = context.WithCancel(l.indexes.ctx)
 		l.indexes.building[s.ID] = b
 		l.indexes.builds.Go(func() { l.build(s, b) })
 	}
@@ -83,22 +88,44 @@ func (l *Library) index(ctx context.Context, snapshot string) (ready, error) {
 	}
 	select {
 	case <-b.done:
+		if b.ended && l.indexes.ctx.Err() == nil {
+			return l.index(ctx, snapshot)
+		}
 		return b.made, b.err
 	case <-ctx.Done():
 		return ready{}, fault.Wrap(ctx.Err(), fault.TimeExceeded, "The index of the snapshot is being built.").Try("Try again in a moment.")
 	}
 }
 
+// endBuilds ends all builds that are under way, and waits for them: they may have read what is to be erased. Those that begin later don't read it.
+func (l *Library) endBuilds(ctx context.Context) error {
+	l.indexes.mu.Lock()
+	under := slices.Collect(maps.Values(l.indexes.building))
+	l.indexes.mu.Unlock()
+	for _, b := range under {
+		b.stop()
+	}
+	for _, b := range under {
+		select {
+		case <-b.done:
+		case <-ctx.Done():
+			return fault.Wrap(ctx.Err(), fault.TimeExceeded, "An index of the texts is still being built.").Try("Do the same again.")
+		}
+	}
+	return nil
+}
+
 // build makes an index ready: the one that is there where it is the right one, else a new one.
 func (l *Library) build(s knowledge.Snapshot, b *build) {
-	ctx := l.indexes.ctx
-	b.made, b.err = l.make(ctx, s)
+	defer b.stop()
+	b.made, b.err = l.make(b.ctx, s)
+	b.ended = b.err != nil && b.ctx.Err() != nil
 	l.indexes.mu.Lock()
 	defer l.indexes.mu.Unlock()
 	delete(l.indexes.building, s.ID)
 	if b.err == nil {
 		l.indexes.ready[s.ID] = b.made
-	} else if ctx.Err() == nil {
+	} else if !b.ended {
 		l.o.Log.Error("an index of the knowledge store can't be built", "snapshot", s.ID, "error", b.err)
 	}
 	close(b.done)

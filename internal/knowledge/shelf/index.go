@@ -76,6 +76,14 @@ func (s *Shelf) indexPath(snapshot string) string {
 func (s *Shelf) Build(ctx context.Context, snapshot, state string, sources []Source) (b Built, err error) {
 	path := s.indexPath(snapshot)
 	part := path + ".new"
+	s.mu.Lock()
+	s.parts[filepath.Base(part)] = true
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.parts, filepath.Base(part))
+	}()
 	for _, suffix := range []string{"", "-journal", "-wal", "-shm"} {
 		if err := os.Remove(part + suffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return b, unavailable(err)
@@ -494,6 +502,20 @@ func (s *Shelf) Known() (snapshots []string, err error) {
 		}
 	}
 	return snapshots, unavailable(err)
+}
+
+// Sweep removes every file among the indexes that is no index and is not being made one: what a crash left.
+func (s *Shelf) Sweep() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	files, err := os.ReadDir(filepath.Join(s.dir, Indexes))
+	errs := []error{err}
+	for _, f := range files {
+		if !strings.HasSuffix(f.Name(), ".db") && !s.parts[f.Name()] {
+			errs = append(errs, os.RemoveAll(filepath.Join(s.dir, Indexes, f.Name())))
+		}
+	}
+	return unavailable(errors.Join(errs...))
 }
 
 // Hit is a chunk that was found.

@@ -57,8 +57,9 @@ type Shelf struct {
 	db      *sql.DB
 	writing sync.Mutex // one transaction at a time
 
-	mu   sync.Mutex // guards open
-	open map[string]*Index
+	mu    sync.Mutex // guards the rest
+	open  map[string]*Index
+	parts map[string]bool // file names of indexes that are being built
 }
 
 func dsn(path, params string) string {
@@ -85,7 +86,7 @@ func Open(dir string) (s *Shelf, err error) {
 		return nil, err
 	}
 	db.SetMaxOpenConns(4)
-	s = &Shelf{dir: dir, db: db, open: map[string]*Index{}}
+	s = &Shelf{dir: dir, db: db, open: map[string]*Index{}, parts: map[string]bool{}}
 	if _, err := db.Exec(schema); err != nil {
 		return nil, errors.Join(unavailable(err), db.Close())
 	}
@@ -174,28 +175,19 @@ func (s *Shelf) Get(ctx context.Context, document, id string) (content, hash str
 }
 
 // Destroy destroys the keys of documents: none of their texts can be read any more, here or in a copy of the table of texts. Nothing of a key is left in
-// the file or in its write-ahead log.
+// the file or in its write-ahead log. After an error it can be called again.
 func (s *Shelf) Destroy(ctx context.Context, documents []string) error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
-	gone := int64(0)
 	for _, d := range documents {
-		r, err := s.db.ExecContext(ctx, "DELETE FROM document_keys WHERE document = $1", d)
-		if err != nil {
+		if _, err := s.db.ExecContext(ctx, "DELETE FROM document_keys WHERE document = $1", d); err != nil {
 			return unavailable(err)
 		}
-		n, err := r.RowsAffected()
-		if err != nil {
-			return unavailable(err)
-		}
-		gone += n
-	}
-	if gone == 0 {
-		return nil
 	}
 	var busy, frames, folded int
 	if err := s.db.QueryRowContext(ctx, "PRAGMA wal_checkpoint(TRUNCATE)").Scan(&busy, &frames, &folded); err != nil || busy != 0 {
-		return unavailable(errors.Join(err, fmt.Errorf("the write-ahead log of %s is in use (%d)", File, busy)))
+		return fault.Wrap(errors.Join(err, fmt.Errorf("busy: %d", busy)), fault.StoreUnavailable, "The keys are destroyed, but the write-ahead log of %s still has them: something reads the file.", File).
+			Try("Wait until a backup of it has ended, and do the same again.")
 	}
 	return nil
 }
