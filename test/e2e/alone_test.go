@@ -143,7 +143,7 @@ operations:
 	}
 	page := w.pages()
 	for path, words := range map[string]string{
-		"/": "1 approved, 2 rejected, <strong>3 answered by the person who had asked</strong>", "/approvals/" + high.ApprovalID: "(asked for it, too)", "/approvals/" + medium.ApprovalID: "(asked for it, too)",
+		"/": "1 approved, 2 rejected, <strong>3 answered by the person who had asked</strong>", "/approvals/" + high.ApprovalID: "own request", "/approvals/" + medium.ApprovalID: "own request",
 		"/approvals/" + critical.ApprovalID: "wo other people",
 	} {
 		if shown := page(path); !strings.Contains(shown, words) {
