@@ -246,7 +246,7 @@ func (a *API) documentRoutes(s *side) {
 				return KnowledgeDocument{}, fault.New(fault.NotFound, "The document has no version %d.", in.N).At("n")
 			}
 			now := d.Now()
-			now.Labels = d.Rights(v.Version).Labels
+			now.Labels, now.Withdrawn = d.Rights(v.Version).Labels, now.Withdrawn || v.Version <= now.Poisoned
 			return a.withText(ctx, d, now, v)
 		})
 	handle(s, route{method: http.MethodPost, path: documents + "/{id}/versions", roles: operator, status: http.StatusCreated, summary: "Add a version after the one that you saw"},

@@ -22,7 +22,7 @@ type Kind string
 const (
 	Versioned Kind = "version"  // a new version; the first makes the document
 	Deleted   Kind = "delete"   // a soft deletion
-	Restored  Kind = "restore"  // the end of a deletion or withdrawal
+	Restored  Kind = "restore"  // the end of a deletion, or of a withdrawal that no new version ended
 	Labelled  Kind = "labels"   // other labels
 	Withdrawn Kind = "withdraw" // gone at once from every snapshot
 	EraseAsk  Kind = "erase.ask"
@@ -103,7 +103,7 @@ func (d *Document) Follow(e Event) (*Document, error) {
 		return nil, wrong("the document is erased")
 	case e.Kind == Versioned && e.Version != s.Version.Version+1:
 		return nil, wrong("its version is not the next one")
-	case e.Kind == Versioned && s.Gone(), e.Kind == Deleted && s.Deleted, e.Kind == Withdrawn && s.Withdrawn, e.Kind == Restored && !s.Gone():
+	case e.Kind == Versioned && s.Deleted, e.Kind == Deleted && s.Deleted, e.Kind == Withdrawn && s.Withdrawn, e.Kind == Restored && !s.Gone():
 		return nil, wrong("of the state that the document is in")
 	case e.Kind == Erased && (s.EraseAsked == "" || s.EraseAsked == e.By):
 		return nil, wrong("two people erase")
@@ -117,7 +117,8 @@ type State struct {
 	Labels     []string // of the newest version, sorted
 	Deleted    bool
 	DeletedAt  time.Time
-	Withdrawn  bool
+	Withdrawn  bool // all versions
+	Poisoned   int  // versions up to this one stay withdrawn: one that came after them ended the withdrawal
 	Erased     bool
 	EraseAsked string // who asked for the erasure and waits for a second person
 }
@@ -148,6 +149,9 @@ func (d *Document) state(counts func(*Event) bool) (s State) {
 		}
 		switch e.Kind {
 		case Versioned:
+			if s.Withdrawn {
+				s.Withdrawn, s.Poisoned = false, s.Version.Version
+			}
 			s.Version, s.Labels = e, e.Labels
 		case Labelled:
 			s.Labels = e.Labels
@@ -195,7 +199,7 @@ func (d *Document) Rights(version int) (r Rights) {
 	slices.Sort(r.Labels)
 	r.Labels = slices.Compact(r.Labels)
 	s := d.Now()
-	r.Gone = s.Withdrawn || s.Erased
+	r.Gone = s.Withdrawn || version <= s.Poisoned || s.Erased
 	return r
 }
 

@@ -28,7 +28,7 @@ func TestEventsFollow(t *testing.T) {
 		"asked": {{Kind: EraseAsk}}, "erased": {{Kind: EraseAsk}, {Kind: Erased, By: "person:b"}},
 	}
 	may := map[Kind]string{
-		Versioned: "there restored asked", Deleted: "there withdrawn restored asked", Restored: "deleted withdrawn", Labelled: "there deleted withdrawn restored asked",
+		Versioned: "there withdrawn restored asked", Deleted: "there withdrawn restored asked", Restored: "deleted withdrawn", Labelled: "there deleted withdrawn restored asked",
 		Withdrawn: "there deleted restored asked", EraseAsk: "there deleted withdrawn restored asked", Erased: "asked",
 	}
 	for name, before := range states {

@@ -186,7 +186,8 @@ type Moved struct {
 
 func (m *Moved) Unwrap() error { return m.error }
 
-// AddVersion adds a version after the one that its author expects to be the newest; else the error is a *Moved. It keeps the labels of the one before.
+// AddVersion adds a version after the one that its author expects to be the newest; else the error is a *Moved. It keeps the labels of the one before. Of a withdrawn document it corrects
+// the text: the withdrawal ends for this version and those to come, and the ones before stay withdrawn.
 func (l *Library) AddVersion(ctx context.Context, by, id string, expected int, a Adding) (*knowledge.Document, error) {
 	if err := l.convert(&a); err != nil {
 		return nil, err
@@ -196,7 +197,9 @@ func (l *Library) AddVersion(ctx context.Context, by, id string, expected int, a
 			return e, noDocument(id)
 		}
 		s := d.Now()
-		if err := standing(&s); err != nil {
+		before := s
+		before.Withdrawn = false
+		if err := standing(&before); err != nil {
 			return e, err
 		}
 		if s.Version.Version != expected {
@@ -216,7 +219,15 @@ func (l *Library) AddVersion(ctx context.Context, by, id string, expected int, a
 			return e, err
 		}
 		e = knowledge.Event{Kind: knowledge.Versioned, By: by, Version: expected + 1, Type: a.Type, Size: len(a.Content), Snapshot: a.Snapshot, Labels: labels}
-		return e, l.keep(ctx, id, a.Content, &e)
+		if err := l.keep(ctx, id, a.Content, &e); err != nil {
+			return e, err
+		}
+		if slices.ContainsFunc(d.Events, func(o knowledge.Event) bool {
+			return o.Kind == knowledge.Versioned && o.Hash == e.Hash && d.Rights(o.Version).Gone
+		}) {
+			return e, fault.New(fault.Conflict, "This is the text of a version that was withdrawn.").At("content").Try("Give a corrected text; if the withdrawal was a mistake, restore the document.")
+		}
+		return e, nil
 	})
 }
 
@@ -235,7 +246,7 @@ func (l *Library) Delete(ctx context.Context, by, id, reason string) (*knowledge
 	return l.change(ctx, by, id, reason, knowledge.Deleted, standing)
 }
 
-// Restore ends a deletion or a withdrawal.
+// Restore ends a deletion or a withdrawal, but not of versions that were corrected.
 func (l *Library) Restore(ctx context.Context, by, id, reason string) (*knowledge.Document, error) {
 	return l.change(ctx, by, id, reason, knowledge.Restored, func(s *knowledge.State) error {
 		if s.Erased {
@@ -596,13 +607,14 @@ func (l *Library) withdraw(ctx context.Context, by, reason string, w Withdrawal)
 	return l.write(ctx, events, fmt.Sprintf("withdraw_%d", l.order+1))
 }
 
-// covers tells whether one version of the document is meant.
+// covers tells whether one version of the document is meant, of those that are not withdrawn.
 func (w Withdrawal) covers(d *knowledge.Document) bool {
 	if w.Source != "" && d.Source() != w.Source {
 		return false
 	}
+	poisoned := d.Now().Poisoned
 	return slices.ContainsFunc(d.Events, func(e knowledge.Event) bool {
-		return e.Kind == knowledge.Versioned && (w.Author == "" || e.By == w.Author || e.By == "person:"+w.Author) &&
+		return e.Kind == knowledge.Versioned && e.Version > poisoned && (w.Author == "" || e.By == w.Author || e.By == "person:"+w.Author) &&
 			(w.From.IsZero() || !e.At.Before(w.From)) && (w.To.IsZero() || e.At.Before(w.To))
 	})
 }

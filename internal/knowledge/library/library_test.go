@@ -419,6 +419,72 @@ func TestErasureLeavesNothing(t *testing.T) {
 	}
 }
 
+// A withdrawn document is corrected by a new version: that one is read, and the poisoned ones never again, not even by a restoration.
+func TestWithdrawnIsCorrected(t *testing.T) {
+	r := knowledge.Reader{Sources: []string{"wiki"}}
+	p := open(t, t.TempDir())
+	d := p.add("wiki", "a", "The poisoned recipe.")
+	old := p.snap()
+	_, err := p.Withdraw(t.Context(), "person:a", "poisoned", Withdrawal{Source: "wiki"})
+	must(t, err)
+	if _, err := p.AddVersion(t.Context(), "person:a", d.ID(), 1, Adding{Content: "The poisoned recipe."}); !fault.Is(err, fault.Conflict) {
+		t.Errorf("the same text again: %v", err)
+	}
+	_, err = p.AddVersion(t.Context(), "person:a", d.ID(), 1, Adding{Content: "The clean recipe."})
+	must(t, err)
+	s := p.snap()
+	check := func(when string) {
+		t.Helper()
+		for range 2 { // with the index of before, and with the one of now
+			if hits := p.find(r, s.ID, "recipe"); len(hits) != 1 || hits[0].Version != 2 {
+				t.Errorf("%s: %+v", when, hits)
+			}
+			for _, reader := range []knowledge.Reader{r, all} {
+				if hits := p.find(reader, old.ID, "recipe"); len(hits) != 0 {
+					t.Errorf("%s, in the old snapshot: %+v", when, hits)
+				}
+			}
+			p.indexes.builds.Wait()
+		}
+		for _, c := range []struct {
+			snapshot string
+			version  int
+		}{{s.ID, 1}, {old.ID, 0}, {old.ID, 1}} {
+			if got, err := p.Read(t.Context(), r, c.snapshot, d.ID(), c.version, 0, 100); !fault.Is(err, fault.NotFound) {
+				t.Errorf("%s: %+v, %v", when, got, err)
+			}
+		}
+		if got, err := p.Read(t.Context(), r, s.ID, d.ID(), 0, 0, 100); err != nil || got.Text != "The clean recipe." {
+			t.Errorf("%s: %+v, %v", when, got, err)
+		}
+	}
+	check("corrected")
+	if _, err := p.Withdraw(t.Context(), "person:a", "once more", Withdrawal{To: d.Events[0].At.Add(time.Nanosecond)}); !fault.Is(err, fault.NotFound) {
+		t.Errorf("withdrawing what is withdrawn: %v", err)
+	}
+	if _, err := p.Restore(t.Context(), "person:a", d.ID(), "x"); !fault.Is(err, fault.Conflict) {
+		t.Errorf("restoring: %v", err)
+	}
+	if _, err := p.AddVersion(t.Context(), "person:a", d.ID(), 2, Adding{Content: "The poisoned recipe."}); !fault.Is(err, fault.Conflict) {
+		t.Errorf("the poison as a later version: %v", err)
+	}
+	_, err = p.Withdraw(t.Context(), "person:a", "all of it", Withdrawal{Source: "wiki"})
+	must(t, err)
+	if hits := p.find(r, s.ID, "recipe"); len(hits) != 0 {
+		t.Errorf("withdrawn again: %+v", hits)
+	}
+	p.indexes.builds.Wait()
+	_, err = p.Restore(t.Context(), "person:a", d.ID(), "a mistake")
+	must(t, err)
+	p.find(r, s.ID, "recipe")
+	p.indexes.builds.Wait() // until then the index without it is used
+	check("restored")
+	p.verify()
+	p.close()
+	p.reopen()
+	check("after a restart")
+}
+
 // A build that has read the text when it is erased leaves nothing: it is ended before the indexes are removed, however late it puts its file into place.
 func TestErasureEndsBuilds(t *testing.T) {
 	p := open(t, t.TempDir())
