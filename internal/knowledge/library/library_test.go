@@ -352,6 +352,42 @@ func TestHiddenDocumentsDoNotShow(t *testing.T) {
 	}
 }
 
+// While an index is built again, ranks and scores are those among what may be read, and what may not be read takes no places.
+func TestRisenLabelsDoNotShowInScores(t *testing.T) {
+	p := open(t, t.TempDir())
+	var hidden []*knowledge.Document
+	for i := range 2 * MaxHits {
+		hidden = append(hidden, p.add("handbook", fmt.Sprint("hidden", i), "merger merger merger acme"))
+	}
+	for i := range 3 {
+		p.add("handbook", fmt.Sprint(i), fmt.Sprintf("merger of other words and more and more words here, %d, to be ranked lower", i))
+	}
+	s := p.snap()
+	p.indexes.builds.Wait()
+	b := &build{done: make(chan struct{})} // one that takes long
+	b.ctx, b.stop = context.WithCancel(t.Context())
+	p.indexes.mu.Lock()
+	p.indexes.building[s.ID] = b
+	p.indexes.mu.Unlock()
+	for _, d := range hidden {
+		_, err := p.SetLabels(t.Context(), "person:a", d.ID(), "secret", []string{"secret"})
+		must(t, err)
+	}
+	hits := p.find(knowledge.Reader{Sources: []string{"handbook"}}, s.ID, "merger")
+	if len(hits) != 3 {
+		t.Errorf("%d hits", len(hits))
+	}
+	for i, h := range hits {
+		if want := 1 / float64(60+i+1); h.Score != want {
+			t.Errorf("hit %d has the score %v, want %v", i, h.Score, want)
+		}
+	}
+	p.indexes.mu.Lock()
+	delete(p.indexes.building, s.ID)
+	close(b.done)
+	p.indexes.mu.Unlock()
+}
+
 // What was withdrawn, and what got a label that the reader may not read, is gone at once, from old snapshots, too.
 func TestGoneAtOnce(t *testing.T) {
 	r := knowledge.Reader{Sources: []string{"wiki", "handbook"}}

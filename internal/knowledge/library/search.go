@@ -293,14 +293,18 @@ func (l *Library) Search(ctx context.Context, r knowledge.Reader, snapshot, ques
 		return f, err
 	}
 	defer done()
-	hits, err := x.Search(ctx, question, r.MayGroup, MaxHits)
+	may := func(document string, version int) bool { // not by the index: labels may have risen since it was built
+		d, err := l.Document(document)
+		return err == nil && r.May(d, version)
+	}
+	hits, err := x.Search(ctx, question, r.MayGroup, may, MaxHits)
 	if err != nil {
 		return f, err
 	}
 	for _, h := range hits {
 		d, err := l.Document(h.Document)
 		if err != nil || !r.May(d, h.Version) {
-			continue // its labels rose since the index was built, or it was withdrawn
+			continue // since a moment ago
 		}
 		text, err := l.Text(ctx, d, d.Version(h.Version))
 		if err != nil {

@@ -53,7 +53,7 @@ func BenchmarkSearch(b *testing.B) {
 	for b.Loop() {
 		question := text(5 + r.IntN(8))
 		began := time.Now()
-		if _, err := x.Search(b.Context(), question, func(string, []string) bool { return true }, 10); err != nil {
+		if _, err := x.Search(b.Context(), question, func(string, []string) bool { return true }, func(string, int) bool { return true }, 10); err != nil {
 			b.Fatal(err)
 		}
 		took = append(took, time.Since(began))

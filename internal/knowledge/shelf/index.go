@@ -2,6 +2,7 @@ package shelf
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"database/sql"
@@ -109,10 +110,7 @@ func (s *Shelf) Build(ctx context.Context, snapshot, state string, sources []Sou
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if old := s.open[snapshot]; old != nil {
-		delete(s.open, snapshot)
-		old.retire()
-	}
+	s.retire(snapshot)
 	return b, nil
 }
 
@@ -335,6 +333,7 @@ type Index struct {
 	db      *sql.DB
 	lengths [][]uint16 // by group: the words of each chunk
 	using   chan struct{}
+	retired chan struct{} // closed once another one is in its place
 }
 
 // maxSearches bounds the searches of one index that run at once.
@@ -342,6 +341,7 @@ const maxSearches = 8
 
 // retire closes an index once nobody uses it any more.
 func (x *Index) retire() {
+	close(x.retired)
 	go func() {
 		for range maxSearches {
 			x.using <- struct{}{}
@@ -353,31 +353,73 @@ func (x *Index) retire() {
 // ErrStale says that there is no index of the snapshot, or one that is not what it should be: build it.
 var ErrStale = errors.New("the index has to be built")
 
-// Use returns the index of a snapshot, as it was built for a state and with the digest, and what ends its use.
+// retire ends the use of the file of a snapshot, which is another one now or gone. The caller has the lock.
+func (s *Shelf) retire(snapshot string) {
+	s.swaps++
+	if x := s.open[snapshot]; x != nil {
+		delete(s.open, snapshot)
+		x.retire()
+	}
+}
+
+// Use returns the index of a snapshot, as it was built for a state and with the digest, and what ends its use. Nobody else waits while it is read or busy.
 func (s *Shelf) Use(ctx context.Context, snapshot, state, digest string) (x *Index, done func(), err error) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if x = s.open[snapshot]; x == nil {
-		if x, err = s.load(ctx, snapshot); err != nil {
+	x = s.open[snapshot]
+	s.mu.Unlock()
+	if x == nil {
+		if x, err = s.read(ctx, snapshot, state, digest); err != nil {
 			return nil, nil, err
 		}
-		if x.Digest == digest {
-			if err := x.verify(ctx); err != nil {
-				x.db.Close() // it was only read
-				return nil, nil, fmt.Errorf("%w: %w", ErrStale, err)
-			}
-		}
-		s.open[snapshot] = x
 	}
-	if x.State != state || x.Digest != digest || x.Format != formatOf {
+	if x == nil || !x.is(state, digest) {
 		return nil, nil, ErrStale
 	}
 	select {
 	case x.using <- struct{}{}:
 		return x, func() { <-x.using }, nil
+	case <-x.retired:
+		return nil, nil, ErrStale
 	case <-ctx.Done():
 		return nil, nil, ctx.Err()
 	}
+}
+
+// read opens and verifies an index; nil if it was replaced meanwhile. One at a time: others would read the same file.
+func (s *Shelf) read(ctx context.Context, snapshot, state, digest string) (*Index, error) {
+	s.reading.Lock()
+	defer s.reading.Unlock()
+	s.mu.Lock()
+	have, swaps := s.open[snapshot], s.swaps
+	s.mu.Unlock()
+	if have != nil {
+		return have, nil
+	}
+	x, err := s.load(ctx, snapshot)
+	if err != nil {
+		return nil, err
+	}
+	err = errors.New("it was built for another state")
+	if x.is(state, digest) {
+		err = x.verify(ctx)
+	}
+	if err != nil {
+		x.db.Close() // it was only read
+		return nil, fmt.Errorf("%w: %w", ErrStale, err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.swaps != swaps {
+		x.db.Close() // it was only read
+		return nil, nil
+	}
+	s.open[snapshot] = x
+	return x, nil
+}
+
+// is tells whether the index was built for a state and has the digest.
+func (x *Index) is(state, digest string) bool {
+	return x.State == state && x.Digest == digest && x.Format == formatOf
 }
 
 func (s *Shelf) load(ctx context.Context, snapshot string) (x *Index, err error) {
@@ -390,7 +432,7 @@ func (s *Shelf) load(ctx context.Context, snapshot string) (x *Index, err error)
 		return nil, unavailable(err)
 	}
 	db.SetMaxOpenConns(4)
-	x = &Index{db: db, using: make(chan struct{}, maxSearches)}
+	x = &Index{db: db, using: make(chan struct{}, maxSearches), retired: make(chan struct{})}
 	var body string
 	err = db.QueryRowContext(ctx, "SELECT body FROM about").Scan(&body)
 	if err == nil {
@@ -483,10 +525,7 @@ func eachRow(ctx context.Context, db *sql.DB, query string, each func(*sql.Rows)
 func (s *Shelf) Drop(snapshot string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if x := s.open[snapshot]; x != nil {
-		delete(s.open, snapshot)
-		x.retire()
-	}
+	s.retire(snapshot)
 	if err := os.Remove(s.indexPath(snapshot)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return unavailable(err)
 	}
@@ -534,9 +573,9 @@ const (
 	fuse     = 60 // of reciprocal rank fusion
 )
 
-// Search returns the chunks that answer a question best, in the groups that may be read. Each group is ranked by itself (BM25), so that no other group shows in
-// what is found; the score of a hit is its reciprocal rank.
-func (x *Index) Search(ctx context.Context, question string, may func(source string, labels []string) bool, most int) (hits []Hit, err error) {
+// Search returns the chunks that answer a question best, in the groups that may be read and of the versions that may be. Each group is ranked by itself (BM25), so that no other group
+// shows in what is found; the score of a hit is its reciprocal rank among what may be read.
+func (x *Index) Search(ctx context.Context, question string, may func(source string, labels []string) bool, version func(document string, version int) bool, most int) (hits []Hit, err error) {
 	var words []string
 	seen := map[string]bool{}
 	for w := range knowledge.Words(question) {
@@ -556,20 +595,12 @@ func (x *Index) Search(ctx context.Context, question string, may func(source str
 		if !may(g.Source, g.Labels) {
 			continue
 		}
-		ranked, err := x.rank(ctx, number, words)
+		scores, err := x.rank(ctx, number, words)
+		if err == nil {
+			hits, err = x.readable(ctx, number, scores, version, min(most, perGroup), hits)
+		}
 		if err != nil {
 			return nil, unavailable(err)
-		}
-		for rank, n := range ranked {
-			h := Hit{Group: *g, Score: 1 / float64(fuse+rank+1)}
-			err := x.db.QueryRowContext(ctx, "SELECT document, version, start, stop FROM chunks WHERE g = $1 AND n = $2", number, n).Scan(&h.Document, &h.Version, &h.Span.Start, &h.Span.End)
-			if err != nil {
-				return nil, unavailable(err)
-			}
-			hits = append(hits, h)
-			if rank+1 == most {
-				break
-			}
 		}
 	}
 	slices.SortStableFunc(hits, func(a, b Hit) int {
@@ -584,6 +615,30 @@ func (x *Index) Search(ctx context.Context, question string, may func(source str
 	return hits[:min(len(hits), most)], nil
 }
 
+// readable adds to hits the best chunks of a group, of versions that may be read, each with its rank among those. What may not be read takes no place.
+func (x *Index) readable(ctx context.Context, number int, scores []float32, version func(document string, version int) bool, most int, hits []Hit) ([]Hit, error) {
+	ranked, rank := best(scores, most), 0
+	for at := 0; rank < most; at++ {
+		if at == most { // some of the first may not be read
+			ranked = ordered(scores)
+		}
+		if at == len(ranked) {
+			break
+		}
+		h := Hit{Group: x.Groups[number]}
+		err := x.db.QueryRowContext(ctx, "SELECT document, version, start, stop FROM chunks WHERE g = $1 AND n = $2", number, ranked[at]).Scan(&h.Document, &h.Version, &h.Span.Start, &h.Span.End)
+		if err != nil {
+			return nil, err
+		}
+		if version(h.Document, h.Version) {
+			rank++
+			h.Score = 1 / float64(fuse+rank)
+			hits = append(hits, h)
+		}
+	}
+	return hits, nil
+}
+
 // found is a word of the question in a group.
 type found struct {
 	idf      float64
@@ -592,9 +647,9 @@ type found struct {
 	postings []byte
 }
 
-// rank returns the best chunks of a group, the best first. Words that stand in over a tenth of the chunks only refine: they find nothing by themselves, unless
+// rank returns the score of each chunk of a group. Words that stand in over a tenth of the chunks only refine: they find nothing by themselves, unless
 // all words are such.
-func (x *Index) rank(ctx context.Context, number int, words []string) ([]int, error) {
+func (x *Index) rank(ctx context.Context, number int, words []string) ([]float32, error) {
 	g := &x.Groups[number]
 	if g.Chunks == 0 {
 		return nil, nil
@@ -627,7 +682,7 @@ func (x *Index) rank(ctx context.Context, number int, words []string) ([]int, er
 			}
 		}
 	}
-	return best(scores), nil
+	return scores, nil
 }
 
 // score adds what a word gives each chunk that it stands in; with refine only to those that have a score.
@@ -658,10 +713,10 @@ func (x *Index) score(number int, t *found, scores []float32, average float64, r
 }
 
 // best are the chunks with the highest scores, the best first; of equal ones the first in the index.
-func best(scores []float32) []int {
-	top := make([]int, 0, perGroup+1)
+func best(scores []float32, most int) []int {
+	top := make([]int, 0, most+1)
 	for n, s := range scores {
-		if s == 0 || len(top) == perGroup && s <= scores[top[perGroup-1]] {
+		if s == 0 || len(top) == most && s <= scores[top[most-1]] {
 			continue
 		}
 		at, _ := slices.BinarySearchFunc(top, s, func(o int, s float32) int {
@@ -670,9 +725,21 @@ func best(scores []float32) []int {
 			}
 			return 1
 		})
-		if top = slices.Insert(top, at, n); len(top) > perGroup {
-			top = top[:perGroup]
+		if top = slices.Insert(top, at, n); len(top) > most {
+			top = top[:most]
 		}
 	}
 	return top
+}
+
+// ordered are all chunks that have a score, as best has the first of them.
+func ordered(scores []float32) []int {
+	var all []int
+	for n, s := range scores {
+		if s != 0 {
+			all = append(all, n)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b int) int { return cmp.Compare(scores[b], scores[a]) })
+	return all
 }

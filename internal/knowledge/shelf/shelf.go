@@ -56,9 +56,11 @@ type Shelf struct {
 	dir     string
 	db      *sql.DB
 	writing sync.Mutex // one transaction at a time
+	reading sync.Mutex // one index is read and verified at a time; before mu
 
 	mu    sync.Mutex // guards the rest
 	open  map[string]*Index
+	swaps int             // grows when a file is put in place of another, or removed
 	parts map[string]bool // file names of indexes that are being built
 }
 
