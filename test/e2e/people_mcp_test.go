@@ -214,7 +214,7 @@ func TestPeopleKill9(t *testing.T) {
 	defer hook.mu.Unlock()
 	asked := 0
 	for _, m := range hook.had {
-		if strings.Contains(m, "waits for") && strings.Contains(m, before.ApprovalID) {
+		if strings.Contains(m, "asks: ") && strings.Contains(m, before.ApprovalID) {
 			asked++
 		}
 	}

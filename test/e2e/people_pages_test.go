@@ -257,7 +257,8 @@ func TestPeopleHostilePages(t *testing.T) {
 			b.look("light", width)
 			b.shot(fmt.Sprintf("hostile-%s-%d", pictureOf(path), width))
 			if over := eval[int](b, "document.documentElement.scrollWidth - document.documentElement.clientWidth"); over > 0 {
-				t.Errorf("%s, %d wide: the page is %d pixels too wide", path, width, over)
+				widest := eval[string](b, `[...document.querySelectorAll("main *")].filter(e => (!e.closest(".wide") || e.matches(".wide")) && e.getBoundingClientRect().right > document.documentElement.clientWidth).map(e => e.outerHTML.slice(0, 100)).slice(-5).join("\n")`)
+				t.Errorf("%s, %d wide: the page is %d pixels too wide: %s", path, width, over, widest)
 			}
 		}
 		if eval[bool](b, `"__pwned" in window || document.querySelectorAll("img[src=x], svg[onload], script:not([src]), [href^='javascript:'], [hx-on\\:\\:load]").length > 0`) {

@@ -95,14 +95,14 @@ func TestPeopleSignIn(t *testing.T) {
 	w.offered(3)
 	asksPeople(t, w.agentOf(revision1125, nil), "bank_transfer", pay(480))
 	tab.see("Your token")
-	tab.unseen("bank.transfer")
-	other.see("bank.transfer") // who is signed in still sees it
+	tab.unseen("Transfer 4")
+	other.see("Transfer 4") // who is signed in still sees it
 
 	// Signing out everywhere ends the sign-ins of one's other browsers too, whose pages show it by themselves.
 	b.expect("status of 401", "net::ERR_", "[object Event]")
 	b.signIn(w, w.tokenOf("bob", "approver"))
 	b.open(w.admin + "/approvals")
-	b.see("bank.transfer")
+	b.see("Transfer 4")
 	other.expect("[object Event]")
 	third := b.tab(false)
 	third.expect("status of 401", "net::ERR_", "[object Event]")
@@ -112,7 +112,7 @@ func TestPeopleSignIn(t *testing.T) {
 	third.see("Your token")
 	b.see("Your token")
 	other.see("Your token")
-	other.unseen("bank.transfer")
+	other.unseen("Transfer 4")
 	other.signIn(w, w.tokenOf("bob", "approver"))
 	other.open(w.admin + "/approvals")
 
