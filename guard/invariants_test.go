@@ -213,7 +213,7 @@ func holds(f Fence, content, source string, w Wrapped) error {
 			return fmt.Errorf("F3: the frame lacks %q", words)
 		}
 	}
-	if added := len(text) - len(w.body) - len(h.Source) - len(cut); len(strings.Join(labels, " ")) <= 14 && added > 250 {
+	if added := len(text) - len(w.body) - len(h.Source) - len(cut); len(strings.Join(labels, " ")) <= 13 && added > 250 {
 		return fmt.Errorf("the fence adds %d characters", added)
 	}
 

@@ -342,7 +342,7 @@ func TestEveryCommandHasHelp(t *testing.T) {
 		}
 		if cmd.Flags().Lookup("output") == nil && cmd.HasParent() && !cmd.HasSubCommands() {
 			switch cmd.CommandPath() {
-			case "sallyport serve", "sallyport run", "sallyport init", "sallyport demo", "sallyport connect", "sallyport client config", "sallyport audit export",
+			case "sallyport serve", "sallyport run", "sallyport init", "sallyport demo", "sallyport connect", "sallyport client config", "sallyport audit export", "sallyport recommendations export",
 				"sallyport token create", "sallyport token revoke", "sallyport hook words": // print no data, or data that has one form
 			default:
 				if cmd.Parent().Name() != "completion" {

@@ -12,7 +12,7 @@ import (
 
 // withoutConfirmation are the requests that change something and wait for nobody: they stop or end it.
 var withoutConfirmation = []string{
-	"POST /agents/kill-switch/disable", "POST /agents/kill-switch/disable/{agentId}", "POST /v1/agents/{id}/quarantine", "POST /v1/sessions/{id}/close", "POST /v1/runs/{id}/cancel",
+	"POST /agents/kill-switch/disable", "POST /agents/kill-switch/disable/{agentId}", "POST /v1/agents/{id}/quarantine", "POST /v1/sessions/{id}/close", "POST /v1/runs/{id}/cancel", "POST /v1/claims", "POST /v1/knowledge/search",
 }
 
 // Everything else that a person's token can change is confirmed at a terminal, which no test has here; reading is not.

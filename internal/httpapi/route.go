@@ -35,7 +35,7 @@ type route struct {
 	emptyBody    bool            // no body at all counts as {}
 	hooks        bool            // the key of a client's prompt hook may use it: nothing else is open to that
 	asks         string          // what people are asked to confirm; "": the summary
-	onlyStops    bool            // it only stops or ends something, so nobody has to confirm it at a terminal
+	onlyStops    bool            // it only stops, ends or reads something, so nobody has to confirm it at a terminal
 	covers       covers          // what a confirmed request covers besides itself; nil: nothing
 	twin         bool            // the people's side has the same path, and the document describes it there
 	listsFields  bool            // the handler reads the body's fields strictly itself, to list everything that is wrong with them

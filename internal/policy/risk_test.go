@@ -406,7 +406,7 @@ func TestConsequence(t *testing.T) {
 			seen[got] = true
 		}
 	}
-	if read, write := (Rules{}).Rate(Subject{}).Consequence, (Rules{}).Rate(Subject{Write: true}).Consequence; !strings.HasPrefix(read, "It changes nothing") || write == read {
+	if read, write := (Rules{}).Rate(Subject{}).Consequence, (Rules{}).Rate(Subject{Write: true}).Consequence; !strings.HasPrefix(read, "What it returns") || write == read {
 		t.Errorf("a read: %q, a write: %q", read, write)
 	}
 	if len(seen) != len(actions)+2 {
