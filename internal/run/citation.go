@@ -148,13 +148,17 @@ func readCitations(output json.RawMessage) ([]Citation, error) {
 
 // What keeps a citation from being verified.
 const (
-	noCall    = "no call of this run read that source"
-	noTime    = "its timestamp is not between the call and the end of the run"
-	noRecord  = "its record is not in what was read"
-	noQuote   = "its quote is not in what was read"
-	notKept   = "what was read is too long to be kept, so the quote can't be looked up"
-	synthetic = "what was read there is an agent's own output"
+	noCall     = "no call of this run read that source"
+	noTime     = "its timestamp is not between the call and the end of the run"
+	noRecord   = "its record is not in what was read"
+	shortQuote = "its quote is too short to say anything: it needs 12 characters"
+	noQuote    = "its quote is not in what was read"
+	notKept    = "what was read is too long to be kept, so the quote can't be looked up"
+	synthetic  = "what was read there is an agent's own output"
 )
+
+// minQuote is how many characters a quote has at least: a shorter one is in too many texts to say anything.
+const minQuote = 12
 
 // check matches the citation with a call of the run. Of several calls the one that fits best counts.
 func (c Citation) check(reads []Read, ended time.Time) Checked {
@@ -171,8 +175,10 @@ func (c Citation) check(reads []Read, ended time.Time) Checked {
 			why, rank = noTime, 0
 		case r.Synthetic:
 			why, rank = synthetic, 1
-		case c.RecordID != "" && !r.has(c.RecordID) && !within(r.Arguments, c.RecordID):
+		case c.RecordID != "" && !r.has(c.RecordID):
 			why, rank = noRecord, 2
+		case c.Quote != "" && utf8.RuneCountInString(plainWords(c.Quote)) < minQuote:
+			why, rank = shortQuote, 3
 		case c.Quote != "" && r.Result == nil:
 			why, rank = notKept, 3
 		case c.Quote != "" && !r.has(c.Quote):
@@ -189,8 +195,8 @@ func (c Citation) check(reads []Read, ended time.Time) Checked {
 	return one
 }
 
-// names tells whether a source of the declaration is what the call read: its operation, its server, a database or table that its arguments name, or the
-// host of an address in them.
+// names tells whether a source of the declaration is what the call read: its operation, its server, the database that comm.query asked, or the host that
+// comm.fetch fetched from. What the arguments of other operations say is the agent's own word.
 func (r *Read) names(source string) bool {
 	server, _, _ := strings.Cut(r.Operation, ".")
 	if source == r.Operation || source == server {
@@ -198,10 +204,10 @@ func (r *Read) names(source string) bool {
 	}
 	found := false
 	call.Strings(r.Arguments, func(path, s string) bool {
-		if path == "database" || path == "table" {
+		if path == "database" && r.Operation == "comm.query" {
 			found = found || s == source
 		}
-		if rest, ok := strings.CutPrefix(s, "https://"); ok && path == "url" {
+		if rest, ok := strings.CutPrefix(s, "https://"); ok && path == "url" && r.Operation == "comm.fetch" {
 			host, _, _ := strings.Cut(rest, "/")
 			found = found || strings.EqualFold(host, source)
 		}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"sallyport.example/internal/agent"
 	"sallyport.example/internal/call"
@@ -44,6 +45,9 @@ func ReadOutput(raw []byte, d *agent.Declaration) (json.RawMessage, error) {
 		return nil, invalid(path, "It is not what the output schema %s allows: %s.", d.OutputSchemaVersion, strings.Join(problems, "; "))
 	}
 	marked := marks(canonical, d.OutputSchema)
+	if marked.over {
+		return nil, invalid("output", "It has too many parts to be held against the schema.")
+	}
 	var wrong error
 	call.Strings(canonical, func(path, text string) bool {
 		if what := structure(text); what != "" && !(marked.markdown[path] && what != htmlTag) {
@@ -64,18 +68,25 @@ var forms = []struct {
 }{
 	{htmlTag, regexp.MustCompile(`<[A-Za-z/!?]`)},
 	{"a heading", regexp.MustCompile(`(?m)^ {0,3}#{1,6}\s+\S`)},
-	{"an underlined heading", regexp.MustCompile(`(?m)^[^\n]+\n {0,3}(={3,}|-{3,})\s*$`)},
+	{"an underlined heading", regexp.MustCompile(`(?m)^[^\n]+\n {0,3}(=+|-{2,})\s*$`)},
 	{"a block of code", regexp.MustCompile("(?m)^ {0,3}(```|~~~)")},
-	{"a link or an image", regexp.MustCompile(`\]\([^)\s]*[^)]*\)|\]\[[^\]]*\]|<https?:`)},
-	{"a table", regexp.MustCompile(`(?m)^\s*\|?\s*:?-{3,}:?\s*\|`)},
+	{"a link or an image", regexp.MustCompile(`!\[|\]\([^)\s]*[^)]*\)|\]\[[^\]]*\]|<https?:|(?m:^\s*\[[^\]]+\]:)`)},
+	{"a table", regexp.MustCompile(`(?m)^\s*\|?\s*:?-+:?\s*\|`)},
 	{"bold text", regexp.MustCompile(`\*\*[^*\s][^*]*\*\*|__[^_\s][^_]*__`)},
 	{"a list", regexp.MustCompile(`(?m)(?:^|\n)\s*(?:[-*+]|\d{1,3}[.)])\s+\S[^\n]*\n+\s*(?:[-*+]|\d{1,3}[.)])\s+\S`)},
 	{"a quotation", regexp.MustCompile(`(?m)^ {0,3}>\s*\S`)},
 	{"a ruler", regexp.MustCompile(`(?m)^ {0,3}(?:\*\s*){3,}$|^ {0,3}(?:_\s*){3,}$|^ {0,3}(?:-\s*){3,}$`)},
 }
 
+// lineEnds makes one of all the ends of a line that a reader of Markdown knows.
+var lineEnds = strings.NewReplacer("\r\n", "\n", "\r", "\n", "\u2028", "\n", "\u2029", "\n")
+
 // structure says what of Markdown or HTML a text has; "" for plain text.
 func structure(text string) string {
+	if strings.ContainsFunc(text, func(r rune) bool { return unicode.In(r, unicode.Cc, unicode.Cf) && !strings.ContainsRune("\t\n\r", r) }) {
+		return "a character that can't be seen"
+	}
+	text = lineEnds.Replace(text)
 	if !strings.ContainsAny(text, "<#=`~]|*_-+.)>") {
 		return ""
 	}
@@ -91,6 +102,7 @@ func structure(text string) string {
 type marking struct {
 	markdown map[string]bool
 	facts    []string // paths of members that are facts and are there
+	over     bool     // it took too many steps, so marks may be missing
 }
 
 // maxMarks bounds the steps that looking for marks takes.
@@ -105,6 +117,9 @@ func marks(output, schema []byte) marking {
 	}
 	w := markWalk{marking: &m, root: s}
 	w.value(s, v, "")
+	if w.dotted { // two members may have one path: then no mark allows anything
+		m.markdown = map[string]bool{}
+	}
 	slices.Sort(m.facts)
 	m.facts = slices.Compact(m.facts)
 	return m
@@ -112,12 +127,14 @@ func marks(output, schema []byte) marking {
 
 type markWalk struct {
 	*marking
-	root  any
-	steps int
+	root   any
+	steps  int
+	dotted bool // a member's name has what joins names in a path
 }
 
 func (w *markWalk) value(schema, v any, path string) {
 	if w.steps++; w.steps > maxMarks {
+		w.over = true
 		return
 	}
 	s, ok := schema.(map[string]any)
@@ -144,6 +161,7 @@ func (w *markWalk) value(schema, v any, path string) {
 	case map[string]any:
 		properties, _ := s["properties"].(map[string]any)
 		for name, member := range v {
+			w.dotted = w.dotted || strings.ContainsAny(name, ".[]{}")
 			at := name
 			if path != "" {
 				at = path + "." + name

@@ -152,6 +152,9 @@ func TestTextWithStructureIsRefused(t *testing.T) {
 		"[here](https://x.example)": "a link or an image", "![x](y)": "a link or an image", "<https://x.example>": htmlTag, "[a][b]": "a link or an image",
 		"```\ncode\n```": "a block of code", "| a | b |\n|---|---|": "a table", "so **bold**": "bold text", "so __bold__": "bold text",
 		"- a\n- b": "a list", "1. a\n2. b": "a list", "x\n* a\n\n* b": "a list", "> quoted": "a quotation", "a\n\n---\n\nb": "a ruler", "***": "a ruler",
+		"![x]\n\n[x]: https://evil.example/?q=1": "a link or an image", "[x]: https://evil.example": "a link or an image", "text\r# Title": "a heading", "text\u2028# Title": "a heading",
+		"Title\n=": "an underlined heading", "a|b\n-|-": "a table", "a\u202eb": "a character that can't be seen", "a\u200bb": "a character that can't be seen", "a\x1bb": "a character that can't be seen",
+		"a\tb\r\nc": "",
 	} {
 		if got := structure(text); got != what {
 			t.Errorf("%q has %q, and not %q", text, got, what)
@@ -185,8 +188,8 @@ func cite(source, at, rest string) string {
 func TestCitations(t *testing.T) {
 	d := declared(t, adviceSchema)
 	reads := []Read{
-		{CallID: "call_1", Operation: "incidents.get", Arguments: json.RawMessage(`{"id":"INC-7"}`), Result: []byte(`{"content":[{"type":"text","text":"{\"id\":\"INC-7\",\"host\":\"db-1\",\"note\":\"Disk  is\nfull\"}"}]}`), At: began},
-		{CallID: "call_2", Operation: "comm.fetch", Arguments: json.RawMessage(`{"url":"https://status.example/today"}`), Result: []byte(`{"content":[{"type":"text","text":"all green"}]}`), At: began.Add(time.Second), External: true},
+		{CallID: "call_1", Operation: "incidents.get", Arguments: json.RawMessage(`{"id":"INC-7","note":"INC-999","table":"claude-sonnet-4-5-20250929"}`), Result: []byte(`{"content":[{"type":"text","text":"{\"id\":\"INC-7\",\"host\":\"db-1\",\"note\":\"Disk  is\nfull\"}"}]}`), At: began},
+		{CallID: "call_2", Operation: "comm.fetch", Arguments: json.RawMessage(`{"url":"https://status.example/today"}`), Result: []byte(`{"content":[{"type":"text","text":"all systems green"}]}`), At: began.Add(time.Second), External: true},
 	}
 	ended := began.Add(3 * time.Second)
 	now, whole := began.Add(time.Second).Format(time.RFC3339Nano), began.Format(time.RFC3339)
@@ -199,10 +202,12 @@ func TestCitations(t *testing.T) {
 		"by server":                  {cite("incidents", now, ""), Internal, "call_1", ""},
 		"with whole seconds":         {cite("incidents", whole, ""), Internal, "call_1", ""},
 		"with record and quote":      {cite("incidents", now, `,"recordId":"INC-7","quote":"disk is full"`), Internal, "call_1", ""},
-		"by host":                    {cite("status.example", now, `,"quote":"all green"`), External, "call_2", ""},
+		"by host":                    {cite("status.example", now, `,"quote":"all systems green"`), External, "call_2", ""},
 		"another record":             {cite("incidents", now, `,"recordId":"INC-70"`), Internal, "call_1", noRecord},
 		"part of a record":           {cite("incidents", now, `,"recordId":"INC"`), Internal, "call_1", ""},
 		"part of a word":             {cite("incidents", now, `,"recordId":"NC-7"`), Internal, "call_1", noRecord},
+		"a quote of one word":        {cite("incidents", now, `,"quote":"disk"`), Internal, "call_1", shortQuote},
+		"a record of the call alone": {cite("incidents", now, `,"recordId":"INC-999"`), Internal, "call_1", noRecord},
 		"an invented quote":          {cite("incidents", now, `,"quote":"memory is full"`), Internal, "call_1", noQuote},
 		"before the call":            {cite("incidents", began.Add(-2*time.Second).Format(time.RFC3339Nano), ""), Internal, "call_1", noTime},
 		"after the run":              {cite("incidents", ended.Add(2*time.Second).Format(time.RFC3339Nano), ""), Internal, "call_1", noTime},
@@ -287,4 +292,18 @@ func FuzzOutput(f *testing.F) {
 		}
 		_, _, _ = CheckCitations(out, d, []Read{{Operation: "incidents.get", Result: out, At: began}}, began)
 	})
+}
+
+// Where the schema can't be held against every part of an output, nothing is taken for granted: neither that no fact is in it, nor that a text may have structure.
+func TestOutputsThatHideMarks(t *testing.T) {
+	list := declared(t, `{"type":"object","required":["why","list"],"properties":{"why":{"type":"string","x-fact":true},"list":{"type":"array","items":{"allOf":[{},{},{},{},{},{},{}]}}}}`)
+	if _, err := ReadOutput([]byte(`{"why":"x","list":[`+strings.Repeat("0,", 40_000)+`0]}`), list); !fault.Is(err, fault.OutputInvalid) || !strings.Contains(err.Error(), "too many parts") {
+		t.Errorf("too many parts: %v", err)
+	}
+	dotted := declared(t, `{"type":"object","properties":{"a":{"type":"object","properties":{"b":{"type":"string","x-format":"markdown"}}}}}`)
+	for output, ok := range map[string]bool{`{"a":{"b":"# Title"}}`: true, `{"a":{"b":"x"},"a.b":"# Title"}`: false, `{"a":{"b":"# Title"},"a.b":"x"}`: false} {
+		if _, err := ReadOutput([]byte(output), dotted); (err == nil) != ok {
+			t.Errorf("%s: %v", output, err)
+		}
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"sallyport.example/flow"
@@ -18,14 +19,15 @@ import (
 
 // carried is a run that is under way. Its goroutine owns it, but for stop.
 type carried struct {
-	r     *Runner
-	run   run.Run
-	decl  *agent.Declaration
-	token string // of its session
-	epoch int64  // the stops that had reached the agent when it began
-	ctx   context.Context
-	stop  context.CancelCauseFunc // safe for concurrent use
-	done  chan struct{}           // closed when its end is on record
+	r       *Runner
+	run     run.Run
+	decl    *agent.Declaration
+	session atomic.Pointer[string] // its session; nil until it is open
+	token   string                 // of its session
+	epoch   int64                  // the stops that had reached the agent when it began
+	ctx     context.Context
+	stop    context.CancelCauseFunc // safe for concurrent use
+	done    chan struct{}           // closed when its end is on record
 }
 
 // Cancel ends the run: the kill switch was pulled.
@@ -67,7 +69,11 @@ func (c *carried) work() run.End {
 	took := time.Since(began)
 	cause := context.Cause(limit)
 	// No call of the run begins from here on, and those that run are ended with their session.
-	if _, cerr := c.r.o.Gateway.CloseSession(context.Background(), c.run.Session, byRunner, "the run ended"); cerr != nil && !fault.Is(cerr, fault.SessionClosed) {
+	if _, cerr := c.r.o.Gateway.CloseSession(context.Background(), c.run.Session, byRunner, "the run ended"); fault.Is(cerr, fault.SessionClosed) {
+		if cause == nil {
+			cause = errSessionClosed
+		}
+	} else if cerr != nil {
 		c.r.o.Log.Error("the session of a run can't be closed", "run", c.run.ID, "error", cerr)
 		err = errors.Join(err, cerr)
 	}
@@ -117,6 +123,8 @@ func (c *carried) stopped(cause error) *run.End {
 		e := refused(run.Cancelled, fault.Conflict, "A person ended the run. What it had was discarded.")
 		e.By = by.by
 		return e
+	case errors.Is(cause, errSessionClosed):
+		return refused(run.Cancelled, fault.SessionClosed, "The run's session was closed while it ran. What it had was discarded.")
 	case errors.Is(cause, errStopping):
 		return refused(run.Failed, fault.Internal, "The gateway stopped while it ran. What it had was discarded; ask for it again.")
 	case errors.Is(cause, errTime):

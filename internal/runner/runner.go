@@ -12,7 +12,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"regexp"
+	"slices"
 	"sync"
 	"time"
 
@@ -88,7 +90,7 @@ func New(ctx context.Context, o Options) (*Runner, error) {
 	if err := r.endLeft(ctx); err != nil {
 		return nil, err
 	}
-	r.owned.Go(r.endQuarantined)
+	r.owned.Go(r.endStopped)
 	r.owned.Go(r.follow)
 	return r, nil
 }
@@ -125,23 +127,32 @@ func (r *Runner) endLeft(ctx context.Context) error {
 	return nil
 }
 
-// endQuarantined ends the runs of agents that are put aside.
-func (r *Runner) endQuarantined() {
-	changed, end := r.o.Gateway.Watch(changes.Agent)
+// endStopped ends the runs of agents that are put aside, and those whose session somebody closed.
+func (r *Runner) endStopped() {
+	changed, end := r.o.Gateway.Watch(changes.Agent, changes.Session)
 	defer end()
 	for {
+		var change changes.Change
 		select {
 		case <-r.ended.Done():
 			return
-		case <-changed:
+		case change = <-changed:
 		}
 		r.mu.Lock()
-		for _, c := range r.running {
-			if _, aside := r.o.Gateway.Standing().Quarantined(c.run.Agent); aside {
+		all := slices.Collect(maps.Values(r.running))
+		r.mu.Unlock()
+		for _, c := range all {
+			if _, aside := r.o.Gateway.Standing().Quarantined(c.decl.AgentID); aside {
 				c.stop(errAside)
 			}
+			id := c.session.Load()
+			if id == nil || change.Topic == changes.Agent || change.Topic == changes.Session && change.ID != *id {
+				continue
+			}
+			if s, err := r.o.Gateway.SessionByID(r.ended, *id); err == nil && s.State != session.Open {
+				c.stop(errSessionClosed)
+			}
 		}
-		r.mu.Unlock()
 	}
 }
 
@@ -265,6 +276,7 @@ func (r *Runner) begin(ctx context.Context, p identity.Principal, d *agent.Decla
 	opened, secret, err := r.o.Gateway.OpenSession(ctx, p, gateway.OpenRequest{Agent: d.AgentID, Requester: begun.Requester, UserRequest: words(p, begun.Input)})
 	if err == nil {
 		c.token = secret
+		c.session.Store(&opened.ID)
 		c.run, err = r.o.Store.ChangeRun(ctx, begun.ID, func(b run.Run) (run.Run, audit.Entry, error) {
 			b.Session = opened.ID
 			return b, entry(b, "run.session"), nil
@@ -402,8 +414,9 @@ func ended(r run.Run) audit.Entry {
 
 // What ends a run before its answer.
 var (
-	errStopping = errors.New("the gateway is stopping")
-	errAside    = errors.New("the agent was quarantined")
+	errStopping      = errors.New("the gateway is stopping")
+	errAside         = errors.New("the agent was quarantined")
+	errSessionClosed = errors.New("the run's session was closed")
 )
 
 // cancelled is the cause of a run that a person ended.

@@ -267,6 +267,14 @@ func TestRunsThatAreEnded(t *testing.T) {
 	}
 
 	r = begin()
+	if _, err := w.root.CloseSession(t.Context(), r.SessionID, "enough"); err != nil {
+		t.Fatal(err)
+	}
+	if ended, err = carol.Run(t.Context(), r.RunID, 20*time.Second); err != nil || ended.Status != "cancelled" || ended.Verdict.Code != "session.closed" || ended.Output != nil {
+		t.Errorf("its session was closed: %+v %v", ended, err)
+	}
+
+	r = begin()
 	if _, err := w.root.Kill(t.Context(), "incident-advisor", "test"); err != nil {
 		t.Fatal(err)
 	}
