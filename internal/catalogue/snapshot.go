@@ -90,11 +90,16 @@ func (op *Operation) visible(d *agent.Declaration) bool {
 }
 
 // Operations returns the tools that an agent with the declaration may see, by exposed name; none without a declaration. A command that can't work here
-// is left out; who calls it by its name is told why.
+// is left out, and so are those of the knowledge store where the declaration names no collection; who calls one by its name is told why, or finds nothing.
 func (c *Catalogue) Operations(d *agent.Declaration) []*Operation {
 	var seen []*Operation
+	knows := false
+	if d != nil {
+		collections, _ := d.ReadsKnowledge()
+		knows = len(collections) > 0
+	}
 	for _, op := range c.Snapshot().tools {
-		if op.visible(d) && (op.Command == nil || op.Command.Missing == "") {
+		if op.visible(d) && (op.Command == nil || op.Command.Missing == "" && (knows || op.Server != KnowledgeServer)) {
 			seen = append(seen, op)
 		}
 	}
