@@ -33,9 +33,9 @@ func TestBusyIndexBlocksNobodyElse(t *testing.T) {
 		}
 		ends = append(ends, done)
 	}
-	waiting := make(chan error)
+	waiting, digest := make(chan error, 1), digests["one"]
 	go func() {
-		_, _, err := s.Use(t.Context(), "one", "state", digests["one"])
+		_, _, err := s.Use(t.Context(), "one", "state", digest)
 		waiting <- err
 	}()
 	if _, done, err := s.Use(t.Context(), "two", "state", digests["two"]); err != nil {
