@@ -31,7 +31,7 @@ type addresses struct{ server, client netip.AddrPort }
 // confirmed asks the person at their terminal, where the configuration wants that: for every request that changes something and comes with a token. What
 // only stops something waits for nobody, and the console has its own pages and its own sign-in.
 func (s *side) confirmed(r *http.Request, p identity.Principal, rt route, body []byte) (by caller.Process, err error) {
-	if !s.people || !s.a.o.Confirm() || rt.onlyStops || rt.method == http.MethodGet || r.Header.Get("Authorization") == "" {
+	if !s.people || !s.a.o.Confirm() || rt.noConfirmation || rt.method == http.MethodGet || r.Header.Get("Authorization") == "" {
 		return by, nil
 	}
 	at := func() (caller.Terminal, error) {

@@ -56,12 +56,12 @@ func (a *API) killRoutes(s *side) {
 		{"disable", "Pull the kill switch", true, a.g.Standing().Disable},
 		{"enable", "Take the kill switch back", false, a.g.Standing().Enable},
 	} {
-		handle(s, route{method: http.MethodPost, path: at + act.path, roles: operator, emptyBody: true, onlyStops: act.stops, summary: act.summary + " for all agents"},
+		handle(s, route{method: http.MethodPost, path: at + act.path, roles: operator, emptyBody: true, noConfirmation: act.stops, summary: act.summary + " for all agents"},
 			func(_ context.Context, p identity.Principal, in *all) (KillStatus, error) {
 				return a.killStatus(act.flip("", p.String(), in.Body.Reason)), nil
 			})
 		// Any well-formed id may be switched, even that of an agent that is not declared.
-		handle(s, route{method: http.MethodPost, path: at + act.path + "/{agentId}", roles: operator, emptyBody: true, onlyStops: act.stops, summary: act.summary + " for one agent"},
+		handle(s, route{method: http.MethodPost, path: at + act.path + "/{agentId}", roles: operator, emptyBody: true, noConfirmation: act.stops, summary: act.summary + " for one agent"},
 			func(_ context.Context, p identity.Principal, in *one) (KillStatus, error) {
 				if err := identity.CheckID(in.AgentID); err != nil {
 					return KillStatus{}, fault.Wrap(err, fault.RequestMalformed, "%v.", err).At("agentId")

@@ -160,7 +160,7 @@ func (a *API) knowledgeRoutes(s *side) {
 	a.documentRoutes(s)
 	a.documentActs(s)
 	a.snapshotRoutes(s)
-	handle(s, route{method: http.MethodPost, path: "/v1/claims", roles: readers, summary: "Check a claim against several sources", onlyStops: true},
+	handle(s, route{method: http.MethodPost, path: "/v1/claims", roles: readers, summary: "Check a claim against several sources", noConfirmation: true},
 		func(ctx context.Context, p identity.Principal, in *struct{ Body ClaimBody }) (claims.Answer, error) {
 			c, err := claims.Parse(in.Body.Claim)
 			if err != nil {
@@ -349,7 +349,7 @@ func (a *API) snapshotRoutes(s *side) {
 		func(_ context.Context, _ identity.Principal, in *PathID) (knowledge.Snapshot, error) {
 			return l.SnapshotByID(in.ID)
 		})
-	handle(s, route{method: http.MethodPost, path: "/v1/knowledge/search", roles: readers, onlyStops: true, summary: "Search a snapshot"},
+	handle(s, route{method: http.MethodPost, path: "/v1/knowledge/search", roles: readers, noConfirmation: true, summary: "Search a snapshot"},
 		func(ctx context.Context, _ identity.Principal, in *struct{ Body SearchBody }) (library.Found, error) {
 			return l.Search(ctx, knowledge.Reader{All: true}, in.Body.Snapshot, in.Body.Query, cmp.Or(in.Body.K, 10))
 		})

@@ -171,7 +171,7 @@ func (a *API) sessionRoutes(s *side) {
 			}
 			return status(a.g.Release(ctx, in.ID, labels, p.String(), in.Body.Reason))
 		})
-	handle(s, route{method: http.MethodPost, path: at + "/close", roles: operator, emptyBody: true, onlyStops: true, summary: "End a session for good"},
+	handle(s, route{method: http.MethodPost, path: at + "/close", roles: operator, emptyBody: true, noConfirmation: true, summary: "End a session for good"},
 		func(ctx context.Context, p identity.Principal, in *struct {
 			PathID
 			Body ReasonBody
@@ -341,7 +341,7 @@ func (a *API) catalogueRoutes(s *side) {
 			return a.g.Standing().Restore(ctx, agent, body.Reason, by)
 		}},
 	} {
-		handle(s, route{method: http.MethodPost, path: "/v1/agents/{id}" + act.path, roles: operator, onlyStops: act.stops, summary: act.summary},
+		handle(s, route{method: http.MethodPost, path: "/v1/agents/{id}" + act.path, roles: operator, noConfirmation: act.stops, summary: act.summary},
 			func(ctx context.Context, p identity.Principal, in *struct {
 				PathID
 				Body AsideBody

@@ -28,17 +28,17 @@ import (
 
 // route is one endpoint. Only this says who may use it.
 type route struct {
-	method, path string
-	summary      string
-	roles        []identity.Role // of which a person needs one; none: any person, or on the agents' side any credential of it
-	status       int             // of a success; 0: 200
-	emptyBody    bool            // no body at all counts as {}
-	hooks        bool            // the key of a client's prompt hook may use it: nothing else is open to that
-	asks         string          // what people are asked to confirm; "": the summary
-	onlyStops    bool            // it only stops, ends or reads something, so nobody has to confirm it at a terminal
-	covers       covers          // what a confirmed request covers besides itself; nil: nothing
-	twin         bool            // the people's side has the same path, and the document describes it there
-	listsFields  bool            // the handler reads the body's fields strictly itself, to list everything that is wrong with them
+	method, path   string
+	summary        string
+	roles          []identity.Role // of which a person needs one; none: any person, or on the agents' side any credential of it
+	status         int             // of a success; 0: 200
+	emptyBody      bool            // no body at all counts as {}
+	hooks          bool            // the key of a client's prompt hook may use it: nothing else is open to that
+	asks           string          // what people are asked to confirm; "": the summary
+	noConfirmation bool            // it only stops, ends or reads something, so nobody has to confirm it at a terminal
+	covers         covers          // what a confirmed request covers besides itself; nil: nothing
+	twin           bool            // the people's side has the same path, and the document describes it there
+	listsFields    bool            // the handler reads the body's fields strictly itself, to list everything that is wrong with them
 }
 
 // whoKey is the key of the who of a request.

@@ -74,7 +74,7 @@ func (a *API) runRoutes(s *side) {
 			}
 			return a.o.Runs.Run(ctx, in.ID, wait)
 		})
-	handle(s, route{method: http.MethodPost, path: "/v1/runs/{id}/cancel", roles: starters, emptyBody: true, onlyStops: true, summary: "End a run; what it had is discarded. Hosts end those that they started on the agents' side"},
+	handle(s, route{method: http.MethodPost, path: "/v1/runs/{id}/cancel", roles: starters, emptyBody: true, noConfirmation: true, summary: "End a run; what it had is discarded. Hosts end those that they started on the agents' side"},
 		func(ctx context.Context, p identity.Principal, in *PathID) (run.Run, error) {
 			return a.o.Runs.Cancel(ctx, p, in.ID)
 		})
