@@ -300,6 +300,38 @@ func (c *Client) AgentDifference(ctx context.Context, agent string) (*AgentDiffe
 	return get[AgentDifference](ctx, c, "/v1/agents/"+seg(agent)+"/diff", nil)
 }
 
+// Deployment answers the deployment checklists: of agents, and of what stands around them.
+type Deployment struct {
+	At         time.Time        `json:"at"`
+	Boxes      []DeploymentBox  `json:"boxes"`
+	Violations []FoundViolation `json:"violations"` // those that no file shows
+}
+
+// DeploymentBox is one box of a checklist.
+type DeploymentBox struct {
+	ID       string   `json:"id"`
+	List     string   `json:"list"` // agents, deployment
+	Question string   `json:"question"`
+	Answer   string   `json:"answer"` // yes, no, unseen
+	Reason   string   `json:"reason"`
+	Evidence []string `json:"evidence"`
+	Remedy   string   `json:"remedy,omitempty"` // the way to a yes
+}
+
+// FoundViolation says whether the running gateway shows a violation. Found is yes where it does.
+type FoundViolation struct {
+	Code     string `json:"code"`
+	Severity string `json:"severity"`
+	Title    string `json:"title"`
+	Found    string `json:"found"` // yes, no, unseen
+	Reason   string `json:"reason"`
+}
+
+// Deployment asks what the running gateway answers to the deployment checklists.
+func (c *Client) Deployment(ctx context.Context) (*Deployment, error) {
+	return get[Deployment](ctx, c, "/v1/agents/audit", nil)
+}
+
 // Quarantine says since when an agent is quarantined, by whom and why.
 type Quarantine struct {
 	Since  time.Time `json:"since"`

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -53,7 +54,49 @@ needs --yes.`,
 	}, (*table).agent)
 	reasonFlag(restore, &reason)
 	return group("agents", "See the declared agents, approve their declarations, let one work, put one aside",
-		append([]*cobra.Command{list, one, c.agentDiff(), c.approveAgents(), aside, restore}, c.agentRuns()...)...)
+		append([]*cobra.Command{list, one, c.agentDiff(), c.approveAgents(), c.auditAgents(), aside, restore}, c.agentRuns()...)...)
+}
+
+func (c *cli) auditAgents() *cobra.Command {
+	var all bool
+	cmd := c.asPerson(about{
+		use: "audit", short: "Answer the deployment checklists from the running gateway", args: cobra.NoArgs, prints: true,
+		long: `It answers the 13 boxes of the audit of agents and the 8 of the deployment checklist: yes, no, or that it can't be seen from here, each with the reason and
+the way to a yes. It decides the violations that no file shows (A-03, A-05, A-07, A-09). Exit code 1 if a box has a no.`,
+		example: "sallyport agents audit\nsallyport agents audit --evidence\nsallyport agents audit --output json",
+	}, func(ctx context.Context, cl *client.Client, _ []string) error {
+		r, err := cl.Deployment(ctx)
+		if err != nil {
+			return err
+		}
+		good := !slices.ContainsFunc(r.Boxes, func(b client.DeploymentBox) bool { return b.Answer == "no" })
+		return c.judged(r, good, func(t *table) { t.deployment(r, all) })
+	})
+	cmd.Flags().BoolVar(&all, "evidence", false, "say what each answer rests on")
+	return cmd
+}
+
+// answers are the answers to a box for people.
+var answers = map[string]string{"yes": "yes", "no": "NO", "unseen": "can't be seen"}
+
+func (t *table) deployment(r *client.Deployment, evidence bool) {
+	for _, b := range r.Boxes {
+		t.line("%s\t%s\t%s", b.ID, answers[b.Answer], b.Question)
+		t.line("\t\t%s", b.Reason)
+		if evidence {
+			for _, e := range b.Evidence {
+				t.line("\t\t- %s", e)
+			}
+		}
+		if b.Answer != "yes" && b.Remedy != "" {
+			t.line("\t\t-> %s", b.Remedy)
+		}
+	}
+	t.line("")
+	for _, v := range r.Violations {
+		found := map[string]string{"yes": "FOUND", "no": "not found", "unseen": "can't be seen"}[v.Found]
+		t.line("%s (%s)\t%s\t%s", v.Code, v.Severity, found, v.Title)
+	}
 }
 
 func (c *cli) agentDiff() *cobra.Command {

@@ -96,3 +96,23 @@ func (p Problem) AtScale(sessions int) Problem {
 	p.Stops = p.Stops || p.scaled && sessions > p.scale
 	return p
 }
+
+// Found are the problems of each declaration of the set as the deployment check sees them on that day, by agent.
+func Found(set Set, now time.Time) map[string][]Problem {
+	declared := map[string][]Declaration{}
+	for _, d := range set.all {
+		declared[d.AgentID] = []Declaration{*d}
+	}
+	between := dependencies(set, declared)
+	found := map[string][]Problem{}
+	for _, d := range set.all {
+		problems := Lint(d)
+		for _, p := range between {
+			if p.File == d.File {
+				problems = append(problems, p)
+			}
+		}
+		found[d.AgentID] = Deployment(NewSet(*d), problems, now)
+	}
+	return found
+}

@@ -144,3 +144,6 @@ func (g *Gateway) Reconfigure(ctx context.Context, s Settings) error {
 
 // Agents are the declared agents.
 func (g *Gateway) Agents() agent.Set { return g.settings.Load().Agents }
+
+// Policies is how many policies of the operator are in force.
+func (g *Gateway) Policies() int { return g.settings.Load().Policies.Len() }

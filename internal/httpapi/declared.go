@@ -5,6 +5,7 @@ import (
 	"net/http"
 
 	"sallyport.example/internal/agent/approved"
+	"sallyport.example/internal/agent/deployed"
 	"sallyport.example/internal/approval"
 	"sallyport.example/internal/identity"
 )
@@ -28,6 +29,10 @@ func (a *API) declaredRoutes(s *side) {
 				return Agent{}, err
 			}
 			return a.agentByID(in.ID)
+		})
+	handle(s, route{method: http.MethodGet, path: "/v1/agents/audit", roles: readers, summary: "The deployment checklists, answered from the running gateway"},
+		func(ctx context.Context, _ identity.Principal, _ *none) (deployed.Report, error) {
+			return a.o.Deployment(ctx)
 		})
 	handle(s, route{method: http.MethodGet, path: "/v1/agents/{id}/diff", roles: readers, summary: "An agent's declaration compared with the one that was approved, field by field"},
 		func(_ context.Context, _ identity.Principal, in *PathID) (approved.Difference, error) {

@@ -27,6 +27,7 @@ import (
 
 	"sallyport.example/internal/agent"
 	"sallyport.example/internal/agent/approved"
+	"sallyport.example/internal/agent/deployed"
 	"sallyport.example/internal/anchor"
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/call"
@@ -106,8 +107,10 @@ type Options struct {
 	Confirm func() bool
 	Library *library.Library // the knowledge store
 	Claims  *claims.Checker
-	Runs    *runner.Runner    // of agents
-	Labels  console.LabelDesk // nil: there is no configuration file that labels could be added to
+	Runs    *runner.Runner // of agents
+	// Deployment answers the deployment checklists.
+	Deployment func(ctx context.Context) (deployed.Report, error)
+	Labels     console.LabelDesk // nil: there is no configuration file that labels could be added to
 }
 
 // API holds both sides. Make it with New.

@@ -20,6 +20,7 @@ import (
 	"sallyport.example/client"
 	"sallyport.example/flow"
 	"sallyport.example/internal/agent"
+	"sallyport.example/internal/agent/deployed"
 	"sallyport.example/internal/approval"
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/call"
@@ -274,7 +275,7 @@ func newWorld(t testing.TB, tweak ...func(*gateway.Options)) *world {
 	}
 	t.Cleanup(runs.Close)
 	w.api = httpapi.New(w.g, w.store, httpapi.Options{
-		Runs: runs, Version: "test", Agents: w.g.Agents, Approved: gatewaytest.Approved(t, w.g.Agents), Clock: w.clock.now, Confirm: func() bool { return w.confirms },
+		Runs: runs, Version: "test", Agents: w.g.Agents, Approved: gatewaytest.Approved(t, w.g.Agents), Deployment: func(context.Context) (deployed.Report, error) { return deployed.Check(deployed.Facts{}), nil }, Clock: w.clock.now, Confirm: func() bool { return w.confirms },
 		People: func() map[string][]identity.Role {
 			return map[string][]identity.Role{"bob": {identity.Viewer, identity.Operator}, "alice": {identity.Admin}}
 		},
@@ -430,6 +431,7 @@ var endpoints = []endpoint{
 	{"POST", "/v1/approvals/batch", `{"decision":"approve","approvals":[{"approval_id":"x","digest":"x"}]}`, "approver"},
 	{"GET", "/v1/agents", "", "viewer approver operator auditor"},
 	{"GET", "/v1/agents/{id}", "", "viewer approver operator auditor"},
+	{"GET", "/v1/agents/audit", "", "viewer approver operator auditor"},
 	{"GET", "/v1/agents/{id}/diff", "", "viewer approver operator auditor"},
 	{"POST", "/v1/agents/{id}/approve", `{"digest":"x"}`, "approver"},
 	{"POST", "/v1/agents/{id}/quarantine", `{"reason":"x"}`, "operator"},

@@ -137,6 +137,9 @@ func (s covering) All() iter.Seq2[cedar.PolicyID, *cedar.Policy] {
 // Version names what the set says: two sets with one version decide alike. It is the hex SHA-256 of the files.
 func (s *Set) Version() string { return s.version }
 
+// Len is how many policies there are.
+func (s *Set) Len() int { return len(s.policies) }
+
 // Decide judges one call.
 func (s *Set) Decide(r Request) Decision {
 	switch {

@@ -44,9 +44,9 @@ type Rules struct {
 
 // Defaults of NewRules. The requirement states its thresholds in this currency.
 const (
-	defaultHigh     = 1000
-	defaultCritical = 10000
-	defaultCurrency = "USD"
+	DefaultHigh     = 1000
+	DefaultCritical = 10000
+	DefaultCurrency = "USD"
 )
 
 // NewRules checks the thresholds of the configuration: amounts in the base currency from which a call is HIGH, and CRITICAL if it
@@ -55,20 +55,20 @@ const (
 // fault.ConfigurationInvalid, at a field of approvals.
 func NewRules(high, critical float64, base string, rates map[string]float64) (Rules, error) {
 	if high == 0 {
-		high = defaultHigh
+		high = DefaultHigh
 	}
 	if critical == 0 {
-		critical = defaultCritical
+		critical = DefaultCritical
 	}
 	if base == "" {
-		base = defaultCurrency
+		base = DefaultCurrency
 	}
 	r := Rules{high: exactly(high), critical: exactly(critical), base: base, rates: make(map[string]*big.Rat, len(rates))}
 	switch {
 	case r.high == nil:
-		return Rules{}, fault.New(fault.ConfigurationInvalid, "%v is no amount", high).At("approvals.high_amount").Try("Give a positive number, or leave it out for %d.", defaultHigh)
+		return Rules{}, fault.New(fault.ConfigurationInvalid, "%v is no amount", high).At("approvals.high_amount").Try("Give a positive number, or leave it out for %d.", DefaultHigh)
 	case r.critical == nil:
-		return Rules{}, fault.New(fault.ConfigurationInvalid, "%v is no amount", critical).At("approvals.critical_amount").Try("Give a positive number, or leave it out for %d.", defaultCritical)
+		return Rules{}, fault.New(fault.ConfigurationInvalid, "%v is no amount", critical).At("approvals.critical_amount").Try("Give a positive number, or leave it out for %d.", DefaultCritical)
 	case r.high.Cmp(r.critical) > 0:
 		return Rules{}, fault.New(fault.ConfigurationInvalid, "%s is over critical_amount, which is %s", decimal(r.high), decimal(r.critical)).At("approvals.high_amount").
 			Try("Lower high_amount, or raise critical_amount.")

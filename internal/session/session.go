@@ -139,6 +139,12 @@ type Session struct {
 	ClosedAt    time.Time     `json:"closed_at,omitzero"`
 }
 
+// Autonomous tells whether nobody but the agent opened the session, so that it works for nobody.
+func (s Session) Autonomous() bool {
+	kind, _, _ := strings.Cut(s.OpenedBy, ":")
+	return s.Own && s.Requester == "" && kind != "person" && kind != "host"
+}
+
 // Opening is a person's yes to a plan, which opened the execution phase.
 type Opening struct {
 	Plan      string `json:"plan_id"`

@@ -1,11 +1,13 @@
 package store
 
 import (
+	"context"
 	"database/sql/driver"
 	"fmt"
 	"io/fs"
 	"regexp"
 	"slices"
+	"strings"
 	"sync"
 )
 
@@ -85,4 +87,36 @@ func (c *conn) foreignTriggers(report func(what string)) error {
 		report(fmt.Sprintf("the trigger %q in the database is gone", name))
 	}
 	return err
+}
+
+// AppendOnly returns the tables whose names begin with a prefix and whose rows can't be changed, removed or replaced, because the triggers that refuse it
+// are there as the program made them, and what is wrong with those of the others.
+func (r *Reader) AppendOnly(ctx context.Context, prefix string) (tables, doubts []string, err error) {
+	have := map[string]string{}
+	err = r.rows(ctx, func(scan func(...any) error) error {
+		var name, sql, kind string
+		err := scan(&name, &sql, &kind)
+		if kind == "trigger" {
+			have[name] = sql
+		} else if strings.HasPrefix(name, prefix) {
+			tables = append(tables, name)
+		}
+		return err
+	}, "SELECT name, sql, type FROM sqlite_schema WHERE type IN ('trigger', 'table') ORDER BY name")
+	tables = slices.DeleteFunc(tables, func(table string) bool {
+		for _, act := range []string{"update", "delete", "insert"} {
+			name := table + "_" + act
+			switch want, own := ownTriggers()[name]; {
+			case !own || have[name] == "":
+				doubts = append(doubts, fmt.Sprintf("the trigger %s is not there", name))
+			case have[name] != want:
+				doubts = append(doubts, fmt.Sprintf("the trigger %s was changed", name))
+			default:
+				continue
+			}
+			return true
+		}
+		return false
+	})
+	return tables, doubts, err
 }
