@@ -1,0 +1,102 @@
+package fingerprint
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"unicode/utf8"
+)
+
+const advice = "The checkout service answers slowly because its database has no free connections. Raise the pool to forty connections and watch the waiting time " +
+	"for ten minutes. If it does not fall, page the team that owns the database and tell them which queries wait."
+
+func TestSimilar(t *testing.T) {
+	prose := func(seed uint64, n int) string {
+		r := rand.New(rand.NewPCG(seed, 1))
+		var b strings.Builder
+		for range n {
+			fmt.Fprintf(&b, "w%d ", r.IntN(5000))
+		}
+		return b.String()
+	}
+	long := prose(1, 20_000)
+	k := New(10)
+	k.Add("advice", Of(advice))
+	k.Add("long", Of(long))
+	for _, c := range []struct {
+		name, text, want string
+	}{
+		{"the same", advice, "advice"},
+		{"other case, spaces and marks", strings.ToUpper(strings.ReplaceAll(advice, " ", "\n  *")), "advice"},
+		{"inside a longer text", prose(2, 3000) + advice + prose(3, 3000), "advice"},
+		{"its larger half", advice[:len(advice)*6/10], "advice"},
+		{"its sentences in another order", "If it does not fall, page the team that owns the database and tell them which queries wait. The checkout service answers slowly because its database has no free connections.", "advice"},
+		{"a few of its words", "The checkout service answers slowly because of the weather, and nobody has to be told about that today or tomorrow.", ""},
+		{"too short to tell", "The checkout service answers slowly because its database", ""},
+		{"something else", prose(4, 500), ""},
+		{"nothing", "", ""},
+		{"the whole of a long one", long, "long"},
+		{"most of a long one", long[:len(long)*7/10], "long"},
+		{"a passage of a long one", long[len(long)/2 : len(long)/2+len(long)/5], "long"},
+		{"a long one in a longer one", prose(5, 30_000) + long, "long"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got, ok := k.Similar(c.text)
+			if !ok {
+				got.ID = ""
+			}
+			if got.ID != c.want {
+				t.Errorf("like %q with a share of %.2f, want %q", got.ID, got.Share, c.want)
+			}
+		})
+	}
+}
+
+func TestTextsAreNotJoined(t *testing.T) {
+	words := strings.Fields(advice)
+	if p := Of(words...); len(p) != 0 {
+		t.Errorf("single words have %d shingles", len(p))
+	}
+}
+
+func TestTheOldestIsForgotten(t *testing.T) {
+	k := New(3)
+	text := func(i int) string { return strings.ReplaceAll(advice, " ", fmt.Sprintf(" n%d ", i)) }
+	for i := range 5 {
+		k.Add(fmt.Sprint(i), Of(text(i)))
+	}
+	for i := range 5 {
+		if _, ok := k.Similar(text(i)); ok != (i >= 2) {
+			t.Errorf("text %d is known: %v", i, ok)
+		}
+	}
+	if len(k.prints) != 3 || len(k.order) != 3 {
+		t.Errorf("%d prints and %d ids are kept", len(k.prints), len(k.order))
+	}
+}
+
+// Prints may be written down, so they must not change.
+func TestPrintIsStable(t *testing.T) {
+	if p := Of("one two three four five"); len(p) != 1 || p[0] != 0xcb75493210c24f50 {
+		t.Errorf("the print is %#x", p)
+	}
+}
+
+func FuzzSimilar(f *testing.F) {
+	f.Add(advice)
+	f.Add("a b c d e f g h i j k l m n")
+	f.Add("\xff\xfe ")
+	f.Fuzz(func(t *testing.T, text string) {
+		p := Of(text)
+		k := New(2)
+		k.Add("it", p)
+		_, ok := k.Similar(text)
+		if ok != p.Tells() {
+			t.Errorf("a text of %d shingles is like itself: %v", len(p), ok)
+		}
+		if utf8.ValidString(text) && len(p) > len(text) {
+			t.Errorf("%d shingles of %d bytes", len(p), len(text))
+		}
+	})
+}
