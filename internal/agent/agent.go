@@ -121,6 +121,11 @@ func (d *Declaration) ReadsKnowledge() (collections, labels []string) {
 	return collections, d.Knowledge.Labels
 }
 
+// UsesModel tells whether the agent may ask a model. The built-in agent may ask each that is configured, as it may call everything else.
+func (d *Declaration) UsesModel(id string) bool {
+	return d.builtIn || slices.Contains(d.DataSources.Models, id)
+}
+
 // DataSources is everything the agent takes facts from (AG-9).
 type DataSources struct {
 	Tables []string `json:"tables"`

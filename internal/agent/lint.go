@@ -16,7 +16,7 @@ import (
 
 // Lint reports which of the source's twelve violations (AG-12) can be seen in the declaration. Three can't be seen in one: a missing
 // file and an agent that others depend on without one show in Load, and a time limit over five minutes is an error of Parse.
-func Lint(d *Declaration) []Problem {
+func Lint(d *Declaration, vouched ...string) []Problem {
 	var all []Problem
 	add := func(code string, s Severity, field, problem, remedy string) {
 		all = append(all, Problem{File: d.File, Field: field, Severity: s, Problem: problem, Remedy: remedy, Code: code})
@@ -51,7 +51,7 @@ func Lint(d *Declaration) []Problem {
 	}
 	// 6: unpinned models
 	for i, m := range d.DataSources.Models {
-		if !Pinned(m) {
+		if !Pinned(m) && !slices.Contains(vouched, m) {
 			add("A-06", P0, "dataSources.models["+strconv.Itoa(i)+"]", display.Quote(m, shownMost)+" is not pinned to a version", "name an exact version, like claude-sonnet-4-5-20250929 or anthropic.claude-v2:1")
 		}
 	}
@@ -77,7 +77,7 @@ func Lint(d *Declaration) []Problem {
 	}{
 		{"quotas", "nothing counts what the agent uses against it", d.Quotas != Quotas{}},
 		{"systemPrompt", "no system message says it", d.SystemPrompt.Role != "" || len(d.SystemPrompt.Constraints) > 0},
-		{"hostedTools", "no model is reached through the gateway", len(d.HostedTools) > 0},
+		{"hostedTools", "tools that a model's provider runs are refused", len(d.HostedTools) > 0},
 		{"dependsOn", "an agent whose failure this one depends on degrades nothing", len(d.DependsOn) > 0},
 	} {
 		if reserved.set {

@@ -16,8 +16,8 @@ const maxFiles = 10_000
 
 // Load reads every *.yaml and *.yml of a folder, not of folders in it, and not those whose names start with a dot. Declarations
 // with a blocking problem are left out of the set: their agents are undeclared. Two files with one agentId are both left out.
-// Files are regular files inside the folder; a link is followed only within it.
-func Load(dir string) (Set, []Problem) {
+// vouched is as in Parse. Files are regular files inside the folder; a link is followed only within it.
+func Load(dir string, vouched ...string) (Set, []Problem) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return Set{}, []Problem{{File: dir, Severity: Error, Problem: "the agents folder can't be opened: " + reason(err), Remedy: "create it, or name another"}}
@@ -46,7 +46,7 @@ func Load(dir string) (Set, []Problem) {
 			problems = append(problems, Problem{File: file, Severity: Error, Problem: err.Error(), Remedy: "a declaration is a readable regular file"})
 			continue
 		}
-		d, found := Parse(file, data)
+		d, found := Parse(file, data, vouched...)
 		problems = append(problems, found...)
 		blocked[file] = slices.ContainsFunc(found, Problem.Blocks)
 		if d.AgentID != "" {

@@ -99,7 +99,7 @@ func (r *reader) runOf(at string, n *yaml.Node, d *Declaration) {
 		{"kind", "http or command", func(at string, n *yaml.Node) {
 			word(r, &run.Kind, RunHTTP, RunCommand, runModel)(at, n)
 			if run.Kind == runModel {
-				r.problem(n, at, "this version can't run a model itself: it has no door for models", "write kind: http or kind: command, and call the model there")
+				r.problem(n, at, "this version can't run a model itself", "write kind: http or kind: command, and call the model there")
 			}
 		}},
 		{"url", "", r.checked(&run.URL, checkRunURL)},

@@ -20,6 +20,8 @@ const (
 	Tool     Kind = "tool"
 	Resource Kind = "resource" // the operation <server>.read_resource
 	Prompt   Kind = "prompt"   // the operation <server>.get_prompt
+
+	Model Kind = "model" // a model that the operator has configured: the operation model.<id>
 )
 
 // Method is what is asked for, by MCP's name for it. Records and digests have the same name.
@@ -33,6 +35,8 @@ const (
 	Unsubscribe  Method = "resources/unsubscribe"
 	GetPrompt    Method = "prompts/get"
 	Complete     Method = "completion/complete"
+
+	AskModel Method = "models/request" // of the model door; no method of MCP
 )
 
 // Definition is one thing that an upstream offers, as it described it. Everything in it is hostile.

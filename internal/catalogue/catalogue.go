@@ -38,6 +38,7 @@ type Settings struct {
 	Labels   []flow.Label // the confidentiality labels
 	Unlisted Standing     // of an operation that no entry names: Unlisted (deny) or Active (ask first)
 	AskOnce  bool         // a person's yes to a call of such an operation covers its later calls in the session
+	Models   []Model      // those of the configuration
 	Observe  bool         // operations that would be denied for that are offered, and said to be (Operation.Denied)
 }
 
@@ -140,7 +141,7 @@ func (c *Catalogue) UpdateDefinitions(ctx context.Context, server string, defs [
 			break
 		}
 	}
-	if server == CommServer || server == KnowledgeServer {
+	if server == CommServer || server == KnowledgeServer || server == ModelServer {
 		return fault.New(fault.Internal, "the id %s is that of the built-in operations", server)
 	}
 	pins, entries := c.compare(server, defs, firstSight)

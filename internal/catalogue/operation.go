@@ -126,6 +126,7 @@ type Operation struct {
 	Unread     bool   // only a rule accepted its definition, and the operator does not trust that
 
 	Command *Command // what runs it, of a built-in operation; nil: an upstream server
+	Model   *Model   // of a model; nil of everything else
 
 	Check func(value []byte) error // structuredContent against the accepted outputSchema; nil: none
 

@@ -40,6 +40,7 @@ func (c *Catalogue) build() *Snapshot {
 		offers: map[call.Kind][]Offer{}, withheld: map[call.Kind][]Offer{},
 	}
 	c.builtins(s)
+	c.models(s)
 	for _, server := range slices.Sorted(maps.Keys(c.offered)) {
 		for _, d := range c.offered[server] {
 			if d.Kind == call.Tool {

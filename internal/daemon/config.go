@@ -68,10 +68,8 @@ type Config struct {
 	Declarations DeclarationsConfig    `yaml:"declarations,omitempty" json:"declarations,omitempty" jsonschema:"Who approves the declarations of agents."`
 	Notify       []notify.Config       `yaml:"notify,omitempty" json:"notify,omitempty" jsonschema:"Who is told of requests and alerts, and how."`
 	Audit        AuditConfig           `yaml:"audit,omitempty" json:"audit,omitempty" jsonschema:"The audit log's files, and its anchor outside the data directory."`
+	Models       []ModelConfig         `yaml:"models,omitempty" json:"models,omitempty" jsonschema:"Models that agents may be let ask through the gateway; a declaration names those that its agent may."`
 	Console      ConsoleConfig         `yaml:"console,omitempty" json:"console,omitempty" jsonschema:"The web page of the people's side."`
-
-	// A section of later versions: its shape is taken so that one file serves both, and Warnings says that it does nothing yet.
-	Models []map[string]any `yaml:"models,omitempty" json:"models,omitempty" jsonschema:"Model providers. Not used by this version."`
 
 	// Dir is the folder that relative paths start from.
 	Dir string `yaml:"-" json:"-"`
@@ -649,6 +647,7 @@ func (c *Config) check(file string, root *yaml.Node) []Problem {
 	c.checkApprovals(p)
 	c.checkDeclarations(p)
 	c.checkAudit(p)
+	c.checkModels(p)
 	slices.SortStableFunc(p.all, func(a, b Problem) int { return a.Line - b.Line })
 	return p.all
 }
@@ -801,7 +800,7 @@ func (c *Config) checkUpstreams(p *complaints) {
 		switch {
 		case identity.CheckID(id) != nil || strings.Contains(id, "."):
 			p.bad(field, "use letters, digits, - and _", "%q can't be a server's id", id)
-		case id == "comm" || id == "knowledge" || id == "sallyport" || id == agent.TrialServer:
+		case id == "comm" || id == "knowledge" || id == catalogue.ModelServer || id == "sallyport" || id == agent.TrialServer:
 			p.bad(field, "choose another id", "%q is reserved for the gateway's own operations", id)
 		}
 		if (len(u.Command) == 0) == (u.URL == "") {
@@ -1107,9 +1106,7 @@ func (c *Config) identityProblems(file string) []Problem {
 // Warnings names the settings that this version ignores.
 func (c *Config) Warnings(file string) []Problem {
 	var all []Problem
-	if c.Models != nil {
-		all = append(all, c.problem(file, "models", "P2", "don't rely on it; it may stay for a later version", "this version does not use it yet: no model is reached through the gateway"))
-	}
+	all = append(all, c.modelWarnings(file)...)
 	if c.observes() {
 		all = append(all, c.problem(file, "mode", "P1", "write mode: enforce once the labels fit; docs/operations.md, \"Observe, then enforce\"", "the gateway only observes: "+observing))
 	}

@@ -42,6 +42,8 @@ import (
 	"sallyport.example/internal/knowledge/library"
 	"sallyport.example/internal/mcpapi"
 	"sallyport.example/internal/memory"
+	"sallyport.example/internal/modelapi"
+	"sallyport.example/internal/models"
 	"sallyport.example/internal/monitor"
 	"sallyport.example/internal/notify"
 	"sallyport.example/internal/policy"
@@ -86,6 +88,7 @@ type Daemon struct {
 	gate  *gateway.Gateway
 	runs  *runs.Runner
 	up    *upstream.Manager
+	asks  *models.Set
 	trial *trial.Trials
 	comm  *comm.Comm
 	books *library.Library
@@ -250,7 +253,7 @@ func (c *Config) declarations() (agent.Set, []Problem) {
 	if c.Agents == "" {
 		return agent.NewSet(agent.Local()), nil
 	}
-	set, problems := agent.Load(c.path(c.Agents))
+	set, problems := agent.Load(c.path(c.Agents), c.vouched()...)
 	return set, append(append(problems, c.tierProblems(set)...), c.rootProblems(set)...)
 }
 
@@ -317,6 +320,7 @@ func (d *Daemon) buildGateway(ctx context.Context, agents agent.Set, policies *p
 	if err != nil {
 		return err
 	}
+	d.asks = models.New(cfg.providers())
 	if err := d.openApprovals(ctx); err != nil {
 		return err
 	}
@@ -326,7 +330,7 @@ func (d *Daemon) buildGateway(ctx context.Context, agents agent.Set, policies *p
 	}
 	environment := sha256.Sum256(append([]byte("sallyport environment v1\x00"), key...))
 	d.gate, err = gateway.New(ctx, gateway.Options{
-		Settings: settings, Store: d.store, Upstreams: trial.Upstreams{Upstreams: d.up}, Detector: detector, Issuer: issuer,
+		Settings: settings, Store: d.store, Upstreams: trial.Upstreams{Upstreams: d.up}, Models: d.asks, Detector: detector, Issuer: issuer,
 		Launch: cfg.launchHash, Servers: cfg.launched(), Commands: d.commands(), RemoveFiles: d.comm.RemoveFiles,
 		Unapproved:  d.approved.Refusal,
 		Environment: hex.EncodeToString(environment[:8]),
@@ -364,6 +368,7 @@ func (d *Daemon) buildFaces() error {
 		Log: d.o.Log, Version: d.o.Version, Release: d.up.Release, Hold: time.Duration(d.config().Approvals.Hold),
 		Console: func(approval string) string { return d.consoleURL() + "/approvals/" + approval },
 	})
+	asks := modelapi.New(d.gate, modelapi.Options{Memory: requests, Authenticate: d.gate.Standing().Authenticate, Log: d.o.Log}).Handler()
 	if d.trial, err = d.trials(); err != nil {
 		return err
 	}
@@ -379,6 +384,10 @@ func (d *Daemon) buildFaces() error {
 	agents := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/mcp" || strings.HasPrefix(r.URL.Path, "/.well-known/") {
 			mcp.ServeHTTP(w, r)
+			return
+		}
+		if modelapi.Serves(r.URL.Path) {
+			asks.ServeHTTP(w, r)
 			return
 		}
 		api.ServeHTTP(w, r)
@@ -722,6 +731,9 @@ func (d *Daemon) Close() error {
 		d.warming.Wait()
 		if d.up != nil {
 			errs = append(errs, d.up.Close())
+		}
+		if d.asks != nil {
+			d.asks.Close()
 		}
 		if d.gate != nil {
 			end, cancel := context.WithTimeout(context.Background(), 5*time.Second)

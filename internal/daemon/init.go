@@ -384,6 +384,17 @@ approvals:
 #   # anchor: {webhook: "https://anchors.example/sallyport", headers: {Authorization: "Bearer ${ANCHOR_TOKEN}"}}
 #   require_anchor: true
 
-# A section of later versions: model providers.
-# models: []
+# Models that agents reach through the gateway, at /anthropic and /openai of the listener; a declaration names those that its agent may ask. labels says what
+# may go to the provider: without it a session that holds such data is refused. Add the provider's key: key: "${ANTHROPIC_API_KEY}".
+# models:
+#   - {id: claude-sonnet-4-5-20250929, provider: anthropic, labels: [internal, pii]}
+#   - id: our-model
+#     provider: openai                     # the form of its requests
+#     base_url: http://127.0.0.1:8000/v1
+#     pinned: true                         # your word that the name stays with one version
+#     answers_as: [our-model-2026-10-01]
+#     allow: [messages.reasoning_content]  # what requests may contain besides the gateway's lists
+#     secrets: refuse
+#     timeout: 2m
+#     price: {input: 3, output: 15}
 `

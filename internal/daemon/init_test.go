@@ -151,7 +151,7 @@ func TestConfigSchema(t *testing.T) {
 		"mode: observe", "mode: shadow", `mode: "${MODE}"`, "limits: {network_timeout: 1h30m}", "limits: {memory: 512MiB}", `limits: {network_timeout: "${T}"}`,
 		"operations: {a.b: {level: 1, emits: [], blocked_by: [pii]}}",
 		"people: [{id: a, roles: [admin]}]", "people: {confirm: terminal, list: [{id: a, roles: [admin]}]}", `people: {confirm: "${CONFIRM}"}`,
-		"comm: {allowed_domains: [], exec: {allow: [git]}}", "models: [{id: x, key: y}]", "notify: [{kind: webhook, on: [alert]}]",
+		"comm: {allowed_domains: [], exec: {allow: [git]}}", "models: [{id: x-20250929, provider: openai, key: y, price: {input: 1, output: 2}}]", "notify: [{kind: webhook, on: [alert]}]",
 	} {
 		if err := valid(good); err != nil {
 			t.Errorf("the schema refuses\n%s\n%v", good, err)

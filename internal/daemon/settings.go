@@ -25,7 +25,7 @@ func (c *Config) settings(builtin []catalogue.Command, agents agent.Set, policie
 		unlisted = catalogue.Active
 	}
 	return gateway.Settings{
-		Agents: agents, Policies: policies, Classify: withTrial(c.Classifier(builtin), enforcedLabels(c, labels)), Labels: labels, Unlisted: unlisted, AskOnce: c.Unlisted == "ask_once", Mode: gateway.Mode(c.Mode),
+		Agents: agents, Policies: policies, Classify: withTrial(c.Classifier(builtin), enforcedLabels(c, labels)), Labels: labels, Unlisted: unlisted, AskOnce: c.Unlisted == "ask_once", Mode: gateway.Mode(c.Mode), Models: c.catalogueModels(),
 		Limits: gateway.Limits{
 			CallsPerMinute: c.Limits.CallsPerMinute, CommRequestsPerMinute: c.Limits.CommRequestsPerMinute,
 			Budget: time.Duration(c.Limits.ExecutionBudget), ApprovalExpires: time.Duration(c.Approvals.Expires),

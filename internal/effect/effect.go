@@ -16,6 +16,7 @@ import (
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/fault"
+	"sallyport.example/internal/models/wire"
 	"sallyport.example/provenance"
 )
 
@@ -67,6 +68,7 @@ type Traits struct {
 	ReadsNothing     bool              // its result has nothing for the agent to read
 	Sealed           bool              // the record has neither its results nor hashes of them
 	OwnWords         bool              // its result is the gateway's own words, so it makes no session untrusted
+	Converses        bool              // it sends the agent's conversation to a model: the conversation is read part by part, and the time is none of the session's budget
 	AttributionApart bool              // its attribution also stands beside its result
 	Places           map[string]string // the parameters that say where it reads, by name: path, repository or table
 }
@@ -88,6 +90,7 @@ type Run struct {
 	Parameters Parameters
 	Inputs     *call.Inputs // those that a person was shown; nil: nobody was asked, or there are none
 	Upstreams  Upstreams
+	Models     Models
 	Exchange   *call.Exchange // messages that may pass meanwhile; the corridor guards it
 
 	// Agent is who calls, and Collections and Labels what it may read of the knowledge store.
@@ -120,6 +123,12 @@ type Upstreams interface {
 	List(ctx context.Context, server string) error
 	// Do sends one request and waits for its result. params is complete except for _meta, which the implementation owns.
 	Do(ctx context.Context, server, method string, params json.RawMessage, x *call.Exchange) (json.RawMessage, error)
+}
+
+// Models carries permitted requests to the providers of models. Implementations bound size by their own limits, and return fault errors: UpstreamFailed (a
+// *fault.NotDispatched if the request certainly never left), ResultTooLarge, ResultInvalid, OutputInvalid where the answer is another model's.
+type Models interface {
+	Ask(ctx context.Context, r wire.Request, room call.Room) (wire.Response, error)
 }
 
 // served holds what the effects on servers behind us have in common.

@@ -34,6 +34,9 @@ func Find(snap *catalogue.Snapshot, m call.Method, name string) (Effect, error) 
 		}
 		return nil, nil
 	}
+	if m == call.AskModel {
+		return askable(snap, name)
+	}
 	var e Effect
 	for _, kind := range offered[m] {
 		if o := snap.Offer(kind, name); o != nil {

@@ -16,6 +16,10 @@ const maxCarried = 16
 // delivered, to this session or another, passes on its labels: permission and flow are judged as if the session held them, and it does
 // from then on (AT-3, FL-2). An agent that takes the fence off isn't seen here; that is what the session's own labels are for.
 func (c *crossing) carry() {
+	if c.effect.Traits().Converses {
+		c.listen()
+		return
+	}
 	c.carries, c.carried = c.g.carriedIn(c.args)
 	if c.answers != nil {
 		texts, held := c.g.carriedIn(c.answers)

@@ -264,6 +264,7 @@ func (c *crossing) release(out outcome) Answer {
 	for _, h := range out.raise {
 		a.Brings = append(a.Brings, h.Label)
 	}
+	c.delivers(a.Result)
 	return a
 }
 

@@ -32,6 +32,9 @@ func (c *crossing) kept() ([]evidence.Kept, error) {
 		}
 		all = append(all, approved)
 	}
+	if c.effect.Traits().Converses { // a provider answers with nothing that confirms, so it hands nothing back as its own
+		return all, nil
+	}
 	s := c.raised()
 	given, err := c.givenAway(&s, c.args, c.answers)
 	return append(all, given...), err

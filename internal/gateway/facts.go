@@ -15,6 +15,7 @@ import (
 	"sallyport.example/internal/effect"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/judge"
+	"sallyport.example/internal/models/wire"
 	"sallyport.example/internal/policy"
 	"sallyport.example/internal/session"
 	"sallyport.example/provenance"
@@ -45,6 +46,7 @@ type subject struct {
 
 	carries []judge.Carried // delivered content in the arguments
 	carried []flow.Held     // the labels that it has
+	unheard []wire.Block    // of a request to a model: what the session has not sent to one before
 }
 
 // grounds are what a call says about why it is needed.
@@ -104,7 +106,9 @@ func (c *crossing) load() judge.Facts {
 		},
 		Declaration: judge.Declared{Problem: c.undeclared, Invalid: c.invalid, Made: c.declaration, Justification: c.justification, InPlan: c.inPlan},
 	}
-	f.Operation.Traced = c.effect.Traits().Traced
+	if f.Operation.Traced = c.effect.Traits().Traced; c.op.Model != nil {
+		f.Operation.Model = c.op.Model.ID
+	}
 	if c.partial {
 		f.Operation.Flow = g.foreseen(c.decl, c.op, nil)
 	} else {

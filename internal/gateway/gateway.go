@@ -63,6 +63,7 @@ type Options struct {
 	Settings
 	Store     Store
 	Upstreams effect.Upstreams
+	Models    effect.Models // default: there are none
 	Detector  *threat.Detector
 	Issuer    *guard.Issuer
 	// Servers are the servers of the configuration, each with the hash of how it is started or reached: what one has stored is known by that, too.

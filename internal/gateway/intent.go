@@ -61,6 +61,7 @@ func (c *crossing) intent(ctx context.Context) error {
 	}
 	c.session = c.live.see(s)
 	c.ran.intended = true
+	c.heard()
 	c.g.letThrough(&e)
 	c.g.feed.Publish(changes.Session, c.session.ID)
 	if a := c.judged.facts.Answer.Approval; a != nil {
@@ -163,7 +164,11 @@ func (c *crossing) act(ctx context.Context) (effect.Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, bound)
 	defer cancel()
 	c.ran.at = time.Now()
-	c.live.meter.Start(c)
+	if c.effect.Traits().Converses {
+		c.live.meter.Follow(c)
+	} else {
+		c.live.meter.Start(c)
+	}
 	defer c.live.meter.End(c)
 	if c.g.ending.Load() {
 		return effect.Result{}, &fault.NotDispatched{Err: errStopping}
@@ -178,6 +183,6 @@ func (c *crossing) act(ctx context.Context) (effect.Result, error) {
 	collections, labels := c.decl.ReadsKnowledge()
 	return c.effect.Act(ctx, effect.Run{
 		Agent: c.agent, Collections: collections, Labels: labels,
-		Inputs: shown, Session: c.session.ID, Parameters: effect.Parameters{Canonical: c.args, Selects: c.selects}, Upstreams: c.g.o.Upstreams, Exchange: c.exchange(),
+		Inputs: shown, Session: c.session.ID, Parameters: effect.Parameters{Canonical: c.args, Selects: c.selects}, Upstreams: c.g.o.Upstreams, Models: c.g.o.Models, Exchange: c.exchange(),
 	})
 }

@@ -25,6 +25,9 @@ func (c *crossing) entry(kind audit.Kind) audit.Entry {
 	}
 	if c.op != nil {
 		e.Operation, e.DefHash, e.Type = c.op.ID, c.op.Hash, c.op.Class.Action
+		if c.op.Model != nil {
+			e.Model = c.op.Model.ID
+		}
 	} else {
 		e.Operation = short(c.r.Tool)
 	}
@@ -52,6 +55,7 @@ func (c *crossing) refuse(ctx context.Context, v fault.Verdict) Answer {
 	if err := c.taint(ctx); err != nil {
 		return c.refuseBehind(fault.RefuseErr(v.Stage, audited(err)))
 	}
+	c.heard()
 	if err := c.g.refusals.Record(ctx, c.refusal(v)); err != nil {
 		return c.answer(fault.RefuseErr(v.Stage, audited(err)))
 	}

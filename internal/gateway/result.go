@@ -233,7 +233,9 @@ func (c *crossing) inspect(result effect.Result, err error) outcome {
 	if !c.ran.at.IsZero() {
 		out.used = time.Since(c.ran.at)
 	}
-	out.entry.DurationMS = out.used.Milliseconds()
+	if out.entry.DurationMS = out.used.Milliseconds(); c.effect.Traits().Converses {
+		out.used = 0 // the budget is for operations, and a model thinks for as long as all of them take
+	}
 	var rpc *call.RPCError
 	switch {
 	case err == nil:
@@ -274,10 +276,10 @@ func (c *crossing) inspectResult(out *outcome, result effect.Result) {
 	payload, words := c.g.looked(result.JSON)
 	if words = append(words, result.Labels...); c.effect.Traits().Sealed {
 		payload = &audit.Payload{SHA256: payload.SHA256, Size: payload.Size}
-		out.detail = result.Record
 	} else {
 		out.entry.Result = payload
 	}
+	out.detail = result.Record
 	content := effect.NewContent(result.JSON)
 	c.contaminate(out, content, words)
 	out.entry.Decision = "ok"

@@ -32,6 +32,7 @@ type live struct {
 	rates   *limit.Rates
 	meter   *limit.Meter
 	seen    evidence.Index
+	said    said
 	running int       // calls under way; guarded by liveSessions.mu
 	used    time.Time // when it was last taken up, or a call of it ended; guarded by liveSessions.mu
 

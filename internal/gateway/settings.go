@@ -27,6 +27,7 @@ type Settings struct {
 	Labels   []flow.Label       // the confidentiality labels
 	Unlisted catalogue.Standing // what an operation is that no entry names: Unlisted (deny) or Active (ask first)
 	AskOnce  bool               // a person's yes to a call of such an operation covers its later calls in the session
+	Models   []catalogue.Model  // that agents may be let ask
 	Mode     Mode
 	Limits   Limits
 	// Risk holds the thresholds of amounts (HI-1).
@@ -70,7 +71,7 @@ func (s *Settings) check() error {
 
 // catalogue is the part of the settings that operations are classified by.
 func (s *Settings) catalogue() catalogue.Settings {
-	return catalogue.Settings{Classify: s.Classify, Labels: s.Labels, Unlisted: s.Unlisted, AskOnce: s.AskOnce, Observe: s.Mode == Observe}
+	return catalogue.Settings{Classify: s.Classify, Labels: s.Labels, Unlisted: s.Unlisted, AskOnce: s.AskOnce, Models: s.Models, Observe: s.Mode == Observe}
 }
 
 // settings are Settings with what follows from them.

@@ -134,6 +134,9 @@ type Operation struct {
 	Flow         flow.Operation
 	Profile      *provenance.Profile
 	Traced       bool // provenance decides about its calls
+	// Model is the model that is asked; "" for everything else. It is how the agent thinks: what it says is in no plan and names no destination, so its one
+	// rule of flow is that of labels.
+	Model string
 	// Choices are the values that the accepted definition of a read lists for an argument; nil if they don't matter.
 	Choices map[string][]string
 	// Stored is the operation whose stored results the call reads; nil: it reads none.

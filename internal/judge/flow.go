@@ -12,7 +12,11 @@ import (
 // Trace finds out where the arguments came from. seen is the evidence of the session, nil until it is loaded; wanted says that the answer depends
 // on it. It is not needed if the person's request settles the answer, or if the session is clean.
 func Trace(f *Facts, seen *provenance.Evidence) (ruling *provenance.Ruling, unasked string, wanted bool) {
-	op, at := &f.Operation, f.situation(f.Session.Labels)
+	op := &f.Operation
+	if op.Model != "" {
+		return nil, "", false
+	}
+	at := f.situation(f.Session.Labels)
 	at.Evidence = seen
 	if op.Traced {
 		r := provenance.JudgeCall(op.Flow, op.Profile, f.Arguments.Canonical, at)
@@ -141,6 +145,10 @@ func Labels(r *Rules, op *Operation, held []flow.Held) fault.Verdict {
 		fault.Remedy{Kind: "reorder", Text: "Call " + op.Name + " before the tools that bring such data, in a session that does not hold it yet. sallyport_submit_plan with check_only gives a safe order."},
 		fault.Remedy{Kind: "new_session", Text: "Ask for a separate session for the part that needs " + op.Name + "."},
 		fault.Remedy{Kind: "release", Text: "A person can release the session's labels, with a reason on the record."})
+	if op.Model != "" {
+		v.Remedies[0] = fault.Remedy{Kind: "ask_person", Text: "An operator can say that such data may go to the model: labels of " + op.Name + ", under models in sallyport.yaml."}
+		v.Remedies[1].Text = "Ask for a new session, which does not hold such data."
+	}
 	v.Because = append(v.Because, heldBecause(d.Because)...)
 	return v
 }
@@ -148,7 +156,7 @@ func Labels(r *Rules, op *Operation, held []flow.Held) fault.Verdict {
 // unknownLabel refuses a sink if the session holds a label that the configuration no longer has, because it is unknown which sinks it blocks.
 func unknownLabel(r *Rules, op *Operation, held []flow.Held) fault.Verdict {
 	for _, h := range held {
-		if len(op.Flow.BlockedBy) > 0 && !r.KnownLabel(h.Label) {
+		if (len(op.Flow.BlockedBy) > 0 || op.Model != "") && !r.KnownLabel(h.Label) {
 			v := fault.Refuse("flow", fault.FlowContaminated, fmt.Sprintf("the session holds the label %q, which the configuration no longer has", h.Label),
 				fault.Remedy{Kind: "release", Text: "A person can release the label, or put it back under flow.labels."})
 			v.Because = heldBecause([]flow.Held{h})

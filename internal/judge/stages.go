@@ -133,10 +133,17 @@ func permitted(f *Facts, op *Operation, write bool) fault.Verdict {
 			level = 2
 		}
 	}
+	may := f.Caller.Declaration.Permits(op.ID, write)
+	if op.Model != "" {
+		if may = f.Caller.Declaration.UsesModel(op.Model); !may {
+			return fault.Refuse("permit", fault.ModelUndeclared, fmt.Sprintf("The declaration of %s names no model %s.", f.Caller.Agent, op.Model),
+				fault.Remedy{Kind: "ask_person", Text: "An operator can add it to dataSources.models of the agent's declaration."})
+		}
+	}
 	d := f.Rules.Policies.Decide(policy.Request{
 		Agent: f.Caller.Declaration.JudgedAs(), Operation: op.ID, Server: op.Server, Requester: f.Caller.Requester, Door: f.Caller.Door,
 		Phase: string(f.Session.Phase), Effect: string(effect), Sensitivity: string(op.Flow.Sensitivity), Level: level,
-		Labels: f.Session.LabelWords(), Arguments: f.Arguments.Canonical, Permitted: f.Caller.Declaration.Permits(op.ID, write),
+		Labels: f.Session.LabelWords(), Arguments: f.Arguments.Canonical, Permitted: may,
 	})
 	if d.Allowed {
 		return withinRoots(f, op)

@@ -24,13 +24,14 @@ type Meter struct {
 	spent  time.Duration // up to last
 	last   time.Time
 	flying map[Call]struct{}
+	beside map[Call]struct{} // calls that spend nothing, and end with the session
 	timer  *time.Timer
 	due    time.Time // when the timer is set to; it is set anew only to come sooner, and looks again when it comes too soon
 }
 
 // NewMeter returns the meter of a session with a budget, of which it has spent some; a budget of 0 means no limit.
 func NewMeter(budget, spent time.Duration) *Meter {
-	return &Meter{budget: budget, spent: spent, flying: map[Call]struct{}{}}
+	return &Meter{budget: budget, spent: spent, flying: map[Call]struct{}{}, beside: map[Call]struct{}{}}
 }
 
 // advance counts the time since the last look. It holds mu.
@@ -57,12 +58,20 @@ func (m *Meter) Start(c Call) {
 	m.watch()
 }
 
+// Follow has a call end with the session, and spends nothing on it.
+func (m *Meter) Follow(c Call) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.beside[c] = struct{}{}
+}
+
 // End stops spending on it.
 func (m *Meter) End(c Call) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.advance()
 	delete(m.flying, c)
+	delete(m.beside, c)
 }
 
 // watch sees to it that the timer comes no later than when the calls in flight will have spent what is left. It holds mu.
@@ -90,6 +99,9 @@ func (m *Meter) Stop(cause error) time.Duration {
 	defer m.mu.Unlock()
 	m.advance()
 	for c := range m.flying {
+		c.Cancel(cause)
+	}
+	for c := range m.beside {
 		c.Cancel(cause)
 	}
 	return m.spent

@@ -1,0 +1,110 @@
+package effect
+
+import (
+	"context"
+	"encoding/json"
+	"strconv"
+
+	"sallyport.example/internal/agent"
+	"sallyport.example/internal/call"
+	"sallyport.example/internal/catalogue"
+	"sallyport.example/internal/display"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/models/wire"
+	"sallyport.example/provenance"
+)
+
+// model asks a model. Its arguments are a request with its form (wire.Packed), its result the provider's answer with status and headers.
+type model struct{ op *catalogue.Operation }
+
+// askable finds a model by its id. Which of those are configured that its declaration does not name, no agent learns.
+func askable(snap *catalogue.Snapshot, id string) (Effect, error) {
+	if op := snap.Model(id); op != nil {
+		return model{op}, nil
+	}
+	if !agent.Pinned(id) {
+		return nil, fault.New(fault.ModelUnpinned, "%s is not a name that stays with one version, and no operator has vouched for it.", display.Quote(id, 80)).At("model").
+			Try("Name an exact version, like claude-sonnet-4-5-20250929; it has to be in the agent's declaration, under dataSources.models, and in the configuration.")
+	}
+	return nil, fault.New(fault.ModelUndeclared, "The declaration and the configuration do not both name the model %s.", display.Quote(id, 80)).At("model").
+		Try("Use a model of the list of models. An operator can add one to models in sallyport.yaml and to dataSources.models of the declaration.")
+}
+
+// Conversation is what a call sends to a model, part by part; nil of everything that is no request to a model.
+func Conversation(e Effect, parameters []byte) []wire.Block {
+	if _, ok := e.(model); !ok {
+		return nil
+	}
+	form, _, body := wire.Unpack(parameters)
+	return wire.Blocks(form, body)
+}
+
+func (m model) Operation() *catalogue.Operation { return m.op }
+func (m model) Definition() string              { return m.op.Hash }
+func (model) Traits() Traits                    { return Traits{Converses: true, OwnWords: true} }
+
+// Parameters reads the request, and makes of it what is sent. A request of another provider's form is refused.
+func (m model) Parameters(arguments []byte) (Parameters, error) {
+	form, beta, body := wire.Unpack(arguments)
+	if form.Provider() != m.op.Model.Provider {
+		return Parameters{Canonical: arguments}, fault.New(fault.RequestMalformed, "The model is of the provider %s, whose requests have another form.", m.op.Model.Provider).At("model").
+			Try("Use the base address /%s of the gateway.", m.op.Model.Provider)
+	}
+	r, err := wire.Parse(form, beta, body, m.op.Model.Allow)
+	if err != nil {
+		return Parameters{Canonical: arguments}, err
+	}
+	packed, err := wire.Packed(r.Form, r.Beta, r.Body)
+	if err != nil {
+		return Parameters{Canonical: arguments}, err
+	}
+	packed, err = call.Canonical(packed, call.DefaultLimits())
+	return Parameters{Canonical: packed}, err
+}
+
+func (model) Check([]byte) error                    { return nil }
+func (model) Writes([]byte) (writes bool, _ string) { return false, "" }
+func (model) Stored([]byte) string                  { return "" }
+func (model) Renew(context.Context, Upstreams) error {
+	return nil // the operator names the version
+}
+
+func (model) Inputs(context.Context, string, []byte) (*call.Inputs, error) { return nil, nil }
+
+func (m model) Act(ctx context.Context, r Run) (Result, error) {
+	form, beta, body := wire.Unpack(r.Parameters.Canonical)
+	answer, err := r.Models.Ask(ctx, wire.Request{Form: form, Model: m.op.Model.ID, Beta: beta, Body: body}, r.Exchange.Room)
+	if err != nil {
+		return Result{}, err
+	}
+	b, err := call.Encode(map[string]any{"status": json.RawMessage(strconv.Itoa(answer.Status)), "headers": answer.Headers, "body": answer.Body})
+	record := map[string]any{"status": answer.Status}
+	if used, said := wire.UsageOf(answer.Body); said {
+		record["tokens"] = used
+	}
+	detail, _ := json.Marshal(record) // of numbers: can't fail
+	return Result{JSON: b, Record: detail}, err
+}
+
+// Failed knows that a request to a model changes nothing but what the provider has read.
+func (model) Failed(error, bool) Failure { return Failure{Nothing: true} }
+
+// Inspect tells the provider's own errors.
+func (model) Inspect(c *Content) (failed bool, err error) {
+	raw, _ := call.Get(c.JSON, "status")
+	status, err := strconv.Atoi(string(raw))
+	if err != nil {
+		return false, fault.New(fault.ResultInvalid, "The provider's answer has no status; it was discarded.")
+	}
+	return status >= 400, nil
+}
+
+// Payloads are none: what a model says confirms nothing.
+func (model) Payloads(*Content) ([]provenance.Value, bool) { return nil, false }
+
+// Wrap has nothing to fence: the answer is the agent's own thinking.
+func (model) Wrap(c *Content, _ Envelope) (wrapped, attribution json.RawMessage, err error) {
+	return c.JSON, nil, nil
+}
+
+func (model) Refusal(json.RawMessage) (json.RawMessage, bool) { return nil, false }

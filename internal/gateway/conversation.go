@@ -1,0 +1,132 @@
+package gateway
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"slices"
+	"sync"
+
+	"sallyport.example/flow"
+	"sallyport.example/internal/call"
+	"sallyport.example/internal/catalogue"
+	"sallyport.example/internal/effect"
+	"sallyport.example/internal/identity"
+)
+
+// maxSaid bounds what is remembered of one session's conversation: beyond it, parts are read again in every turn, and bring their labels again.
+const maxSaid = 1 << 16
+
+// said is what this process remembers of the conversation of a session with its models, by hashes: the parts of requests whose labels the session got, and
+// the texts that results delivered to it. After a restart everything is read anew.
+type said struct {
+	mu        sync.Mutex // guards the rest
+	under     *settings  // those that the parts were read by
+	parts     map[[sha256.Size]byte]struct{}
+	delivered map[[sha256.Size]byte]struct{}
+}
+
+// has tells whether a part was read before, under the same settings.
+func (s *said) has(under *settings, part [sha256.Size]byte) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, ok := s.parts[part]
+	return ok && s.under == under
+}
+
+// read remembers a part whose labels the session has got.
+func (s *said) read(under *settings, part [sha256.Size]byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.parts == nil || s.under != under {
+		s.parts, s.under = map[[sha256.Size]byte]struct{}{}, under
+	}
+	if len(s.parts) < maxSaid {
+		s.parts[part] = struct{}{}
+	}
+}
+
+// brought remembers a text that was delivered, whose labels the session got with it.
+func (s *said) brought(text string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.delivered == nil {
+		s.delivered = map[[sha256.Size]byte]struct{}{}
+	}
+	if len(s.delivered) < maxSaid {
+		s.delivered[sha256.Sum256([]byte(text))] = struct{}{}
+	}
+}
+
+// knows tells whether all of these texts were delivered to the session.
+func (s *said) knows(texts []string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, t := range texts {
+		if _, ok := s.delivered[sha256.Sum256([]byte(t))]; !ok {
+			return false
+		}
+	}
+	return len(texts) > 0
+}
+
+// listen reads what a request to a model brings that the session has not sent to one before: delivered text with its labels, sensitive data, results that
+// the corridor never saw, and what nobody here can read. The session gets those labels before the request leaves, and if it is refused.
+func (c *crossing) listen() {
+	c.carries, c.carried, c.unheard = nil, nil, nil
+	for _, part := range effect.Conversation(c.effect, c.args) {
+		if c.live.said.has(c.set, part.Hash) {
+			continue
+		}
+		c.unheard = append(c.unheard, part)
+		if part.Result && !part.Opaque && c.live.said.knows(part.Texts) {
+			continue // it got its labels when it was delivered
+		}
+		texts, held := c.g.carriedIn(part.JSON)
+		c.carries, c.carried = append(c.carries, texts...), addHeld(c.carried, held)
+		var brings []flow.Label
+		if part.Result || part.Opaque {
+			brings = append(brings, flow.Untrusted)
+		}
+		brings = append(brings, c.known(c.g.o.Detector.Labels(part.JSON))...)
+		for _, l := range brings {
+			c.carried = addHeld(c.carried, []flow.Held{{Label: l, Operation: c.op.ID, CallID: c.id, Cause: "the request to the model"}})
+		}
+	}
+	c.carries = c.carries[:min(len(c.carries), maxCarried)]
+}
+
+// heard notes that the session has the labels of the request.
+func (c *crossing) heard() {
+	for _, part := range c.unheard {
+		c.live.said.read(c.set, part.Hash)
+	}
+	c.unheard = nil
+}
+
+// delivers notes the texts of a result that is about to be delivered, for requests to a model that have them in them.
+func (c *crossing) delivers(result json.RawMessage) {
+	if c.effect.Traits().Converses || len(c.set.Models) == 0 || len(result) == 0 {
+		return
+	}
+	content, _ := call.Get(result, "content")
+	for block := range call.Elements(content) {
+		if text, ok := call.GetText(block, "text"); ok {
+			c.live.said.brought(text)
+		}
+	}
+}
+
+// Models returns the models that the principal's agent may ask, by id.
+func (g *Gateway) Models(ctx context.Context, p identity.Principal) ([]*catalogue.Operation, error) {
+	s, err := g.SessionFor(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	set, snap := g.view()
+	d, err := set.declared(s.Agent)
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(snap.Models(), func(op *catalogue.Operation) bool { return !d.UsesModel(op.Model.ID) }), nil
+}

@@ -1,0 +1,122 @@
+package wire
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+
+	"sallyport.example/internal/call"
+)
+
+// Block is a part of a conversation that stays as it is from turn to turn: a message or a part of one, the description of a tool, a part of the system
+// message; and as one block, all the rest of the request.
+type Block struct {
+	// JSON is the block without what only says what the provider caches, which moves from turn to turn.
+	JSON json.RawMessage
+	// Hash names the block with its place: who says it.
+	Hash [sha256.Size]byte
+	// Result: it is what a tool answered. Texts are then all texts in it.
+	Result bool
+	Texts  []string
+	// Opaque: there is something in it that nobody here can read, as an image.
+	Opaque bool
+}
+
+// Blocks are all parts of a request that Parse accepted: together they have everything in it.
+func Blocks(form Form, body []byte) (all []Block) {
+	rest := map[string]any{}
+	for name, v := range call.Members(body) {
+		switch name {
+		case "messages":
+			for m := range call.Elements(v) {
+				all = append(all, ofMessage(form, m)...)
+			}
+		case "system", "tools":
+			if v[0] == '[' {
+				for e := range call.Elements(v) {
+					all = append(all, block(name, e))
+				}
+				continue
+			}
+			all = append(all, block(name, v))
+		default:
+			rest[name] = v
+		}
+	}
+	encoded, _ := call.Encode(rest) // of JSON: can't fail
+	return append(all, block("rest", encoded))
+}
+
+func ofMessage(form Form, m json.RawMessage) (all []Block) {
+	role, _ := call.GetText(m, "role")
+	content, _ := call.Get(m, "content")
+	if form == Chat || len(content) == 0 || content[0] != '[' {
+		b := block(role, m)
+		b.Opaque = hasImage(content)
+		if form == Chat && role == "tool" {
+			b.Result, b.Texts = true, textsIn(content)
+		}
+		return []Block{b}
+	}
+	for e := range call.Elements(content) {
+		b := block(role, e)
+		switch kind, _ := call.GetText(e, "type"); kind {
+		case "tool_result":
+			inner, _ := call.Get(e, "content")
+			b.Result, b.Texts, b.Opaque = true, textsIn(inner), hasImage(inner)
+		case "text", "tool_use", "thinking", "redacted_thinking":
+		default:
+			b.Opaque = true
+		}
+		all = append(all, b)
+	}
+	return all
+}
+
+func hasImage(content json.RawMessage) bool {
+	if len(content) == 0 || content[0] != '[' {
+		return false
+	}
+	for e := range call.Elements(content) {
+		if kind, _ := call.GetText(e, "type"); kind != "text" && kind != "refusal" {
+			return true
+		}
+	}
+	return false
+}
+
+func textsIn(content json.RawMessage) (all []string) {
+	if s, ok := call.Text(content); ok {
+		return []string{s}
+	}
+	for e := range call.Elements(content) {
+		if s, ok := call.GetText(e, "text"); ok {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+func block(place string, raw json.RawMessage) Block {
+	b := Block{JSON: withoutCaching(raw)}
+	h := sha256.New()
+	h.Write([]byte(place))
+	h.Write([]byte{0})
+	h.Write(b.JSON)
+	h.Sum(b.Hash[:0])
+	return b
+}
+
+// withoutCaching is an object without its member cache_control.
+func withoutCaching(raw json.RawMessage) json.RawMessage {
+	if _, there := call.Get(raw, "cache_control"); !there {
+		return raw
+	}
+	rest := map[string]any{}
+	for name, v := range call.Members(raw) {
+		if name != "cache_control" {
+			rest[name] = v
+		}
+	}
+	encoded, _ := call.Encode(rest) // of JSON: can't fail
+	return encoded
+}

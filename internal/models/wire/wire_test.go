@@ -1,0 +1,252 @@
+package wire
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"sallyport.example/internal/call"
+	"sallyport.example/internal/fault"
+)
+
+const (
+	claude = "claude-sonnet-4-5-20250929"
+	pixel  = "iVBORw0KGgo="
+)
+
+// requests have what clients send, in each form.
+var requests = map[Form][]string{
+	Messages: {
+		`{"model":"` + claude + `","max_tokens":1,"messages":[{"role":"user","content":"Hi."}]}`,
+		`{"model":"m","max_tokens":32000,"stream":true,"temperature":1,"system":[{"type":"text","text":"You are.","cache_control":{"type":"ephemeral","ttl":"1h"}}],
+		"metadata":{"user_id":"u"},"thinking":{"type":"enabled","budget_tokens":1024},"tool_choice":{"type":"auto"},"stop_sequences":["x"],
+		"tools":[{"name":"Bash","description":"d","input_schema":{"type":"object"}},{"type":"custom","name":"x","input_schema":{}},{"type":"bash_20250124","name":"bash"},{"type":"text_editor_20250728","name":"e","max_characters":9}],
+		"messages":[{"role":"user","content":[{"type":"text","text":"a","cache_control":{"type":"ephemeral"}},{"type":"image","source":{"type":"base64","media_type":"image/png","data":"` + pixel + `"}}]},
+		{"role":"assistant","content":[{"type":"thinking","thinking":"t","signature":"s"},{"type":"redacted_thinking","data":"d"},{"type":"tool_use","id":"t1","name":"Bash","input":{"a":1}}]},
+		{"role":"user","content":[{"type":"tool_result","tool_use_id":"t1","is_error":false,"content":[{"type":"text","text":"r"}]}]}]}`,
+	},
+	Chat: {
+		`{"model":"m","messages":[{"role":"user","content":"Hi."}]}`,
+		`{"model":"m","stream":true,"stream_options":{"include_usage":true},"n":1,"store":false,"tool_choice":"auto","parallel_tool_calls":true,"response_format":{"type":"json_object"},"stop":["x"],"seed":1,"user":"u",
+		"tools":[{"type":"function","function":{"name":"f","description":"d","parameters":{"type":"object"},"strict":true}},{"type":"custom","custom":{"name":"c"}}],
+		"messages":[{"role":"system","content":"s"},{"role":"developer","content":[{"type":"text","text":"d"}]},{"role":"user","name":"n","content":[{"type":"image_url","image_url":{"url":"data:image/png;base64,` + pixel + `","detail":"low"}}]},
+		{"role":"assistant","content":null,"refusal":null,"annotations":[],"audio":null,"function_call":null,"tool_calls":[{"id":"t","type":"function","function":{"name":"f","arguments":"{}"}}]},{"role":"tool","tool_call_id":"t","content":"r"}]}`,
+	},
+}
+
+func canonical(t testing.TB, s string) []byte {
+	b, err := call.Canonical([]byte(s), call.DefaultLimits())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func TestParse(t *testing.T) {
+	for form, all := range requests {
+		for i, s := range all {
+			r, err := Parse(form, nil, canonical(t, s), nil)
+			if err != nil {
+				t.Errorf("%s %d: %v", form, i, err)
+				continue
+			}
+			if r.Model == "" || r.Stream != strings.Contains(s, `"stream":true`) {
+				t.Errorf("%s %d: %+v", form, i, r)
+			}
+			again, err := call.Canonical(r.Body, call.DefaultLimits())
+			if err != nil || string(again) != string(r.Body) {
+				t.Errorf("%s %d: what is sent is not canonical: %v", form, i, err)
+			}
+			if store, _ := call.Get(r.Body, "store"); form == Chat && string(store) != "false" {
+				t.Errorf("%s %d: store is %s", form, i, store)
+			}
+		}
+	}
+}
+
+// A field that is not on a list is refused wherever it stands, by its path; the operator can allow it there and nowhere else.
+func TestUnknownFields(t *testing.T) {
+	for form, places := range map[Form]map[string]string{
+		Messages: {
+			"":                         `{"model":"m","max_tokens":1,"messages":[],%s}`,
+			"messages":                 `{"model":"m","max_tokens":1,"messages":[{"role":"user","content":"x",%s}]}`,
+			"messages.content":         `{"model":"m","max_tokens":1,"messages":[{"role":"user","content":[{"type":"text","text":"x",%s}]}]}`,
+			"messages.content.source":  `{"model":"m","max_tokens":1,"messages":[{"role":"user","content":[{"type":"image","source":{"type":"base64","media_type":"image/png","data":"` + pixel + `",%s}}]}]}`,
+			"messages.content.content": `{"model":"m","max_tokens":1,"messages":[{"role":"user","content":[{"type":"tool_result","tool_use_id":"t","content":[{"type":"text","text":"x",%s}]}]}]}`,
+			"tools":                    `{"model":"m","max_tokens":1,"messages":[],"tools":[{"name":"n","input_schema":{},%s}]}`,
+			"system":                   `{"model":"m","max_tokens":1,"messages":[],"system":[{"type":"text","text":"x",%s}]}`,
+			"metadata":                 `{"model":"m","max_tokens":1,"messages":[],"metadata":{%s}}`,
+			"thinking":                 `{"model":"m","max_tokens":1,"messages":[],"thinking":{"type":"disabled",%s}}`,
+			"tool_choice":              `{"model":"m","max_tokens":1,"messages":[],"tool_choice":{"type":"any",%s}}`,
+		},
+		Chat: {
+			"":                           `{"model":"m","messages":[],%s}`,
+			"messages":                   `{"model":"m","messages":[{"role":"user","content":"x",%s}]}`,
+			"messages.content":           `{"model":"m","messages":[{"role":"user","content":[{"type":"text","text":"x",%s}]}]}`,
+			"messages.content.image_url": `{"model":"m","messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:image/png;base64,` + pixel + `",%s}}]}]}`,
+			"messages.tool_calls":        `{"model":"m","messages":[{"role":"assistant","tool_calls":[{"id":"t","type":"function","function":{"name":"f","arguments":""},%s}]}]}`,
+			"tools.function":             `{"model":"m","messages":[],"tools":[{"type":"function","function":{"name":"f",%s}}]}`,
+			"stream_options":             `{"model":"m","messages":[],"stream_options":{%s}}`,
+		},
+	} {
+		for at, s := range places {
+			body := canonical(t, fmt.Sprintf(s, `"novel":1`))
+			path := join(at, "novel")
+			_, err := Parse(form, nil, body, []string{"other.novel", "nove"})
+			if e := fault.Of(err); !fault.Is(err, fault.RequestMalformed) || e.Field != path || !strings.Contains(e.Remedy, "allow") {
+				t.Errorf("%s %s: %v", form, at, err)
+			}
+			if _, err := Parse(form, nil, body, []string{path}); err != nil {
+				t.Errorf("%s %s, allowed: %v", form, at, err)
+			}
+			for _, kept := range byReference {
+				if _, err := Parse(form, nil, canonical(t, fmt.Sprintf(s, `"`+kept+`":"x"`)), []string{join(at, kept)}); err == nil {
+					t.Errorf("%s %s: %s passes", form, at, kept)
+				}
+			}
+		}
+	}
+}
+
+// What providers run is refused by every name that it has, and no setting allows it.
+func TestHostedTools(t *testing.T) {
+	for _, kind := range []string{
+		"web_search", "web_search_20250305", "web_search_preview", "web_fetch_20250910", "code_execution_20250825", "code_interpreter", "file_search", "mcp", "mcp_toolset",
+		"image_generation", "tool_search_tool_regex_20251119",
+	} {
+		for form, s := range map[Form]string{Messages: `{"model":"m","max_tokens":1,"messages":[],"tools":[{"type":%q,"name":"x"}]}`, Chat: `{"model":"m","messages":[],"tools":[{"type":%q}]}`} {
+			_, err := Parse(form, nil, canonical(t, fmt.Sprintf(s, kind)), []string{"tool:" + kind})
+			if !fault.Is(err, fault.ModelHostedTool) {
+				t.Errorf("%s %s: %v", form, kind, err)
+			}
+		}
+		if CheckAllow("tool:"+kind) == nil {
+			t.Errorf("tool:%s may be allowed", kind)
+		}
+	}
+	const said = `{"model":"m","max_tokens":1,"messages":[{"role":"assistant","content":[{"type":%q}]}]}`
+	for _, kind := range []string{"server_tool_use", "web_search_tool_result", "mcp_tool_use", "mcp_tool_result", "code_execution_tool_result", "bash_code_execution_tool_result"} {
+		if _, err := Parse(Messages, nil, canonical(t, fmt.Sprintf(said, kind)), []string{"content:" + kind}); !fault.Is(err, fault.ModelHostedTool) {
+			t.Errorf("%s: %v", kind, err)
+		}
+	}
+	if _, err := Parse(Messages, nil, canonical(t, fmt.Sprintf(said, "novel")), nil); !fault.Is(err, fault.RequestMalformed) {
+		t.Error(err)
+	}
+	if _, err := Parse(Messages, nil, canonical(t, fmt.Sprintf(said, "novel")), []string{"content:novel"}); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestBetas(t *testing.T) {
+	body := canonical(t, requests[Messages][0])
+	if r, err := Parse(Messages, []string{"interleaved-thinking-2025-05-14", "claude-code-20250219", "claude-code-20250219"}, body, nil); err != nil || strings.Join(r.Beta, " ") != "claude-code-20250219 interleaved-thinking-2025-05-14" {
+		t.Error(r.Beta, err)
+	}
+	if _, err := Parse(Messages, []string{"mcp-client-2025-04-04"}, body, nil); !fault.Is(err, fault.RequestMalformed) {
+		t.Error(err)
+	}
+	if _, err := Parse(Messages, []string{"novel-1"}, body, []string{"beta:novel-1"}); err != nil {
+		t.Error(err)
+	}
+	if _, err := Parse(Chat, []string{"claude-code-20250219"}, canonical(t, requests[Chat][0]), nil); err == nil {
+		t.Error("a header of another form passes")
+	}
+}
+
+// The blocks of a request have everything in it, and moving the mark of what is cached makes no new one.
+func TestBlocks(t *testing.T) {
+	for form, all := range requests {
+		for _, s := range all {
+			body := canonical(t, s)
+			blocks := Blocks(form, body)
+			var joined strings.Builder
+			for _, b := range blocks {
+				joined.Write(b.JSON)
+			}
+			call.Strings(body, func(path, text string) bool {
+				if strings.HasSuffix(path, "{}") || strings.HasSuffix(path, ".role") { // names, and who says it
+					return true
+				}
+				quoted, _ := json.Marshal(text)
+				if !strings.Contains(joined.String(), strings.Trim(string(quoted), `"`)) && text != "ephemeral" && text != "1h" {
+					t.Errorf("%s: no block has %s: %s", form, path, text)
+				}
+				return true
+			})
+		}
+	}
+	marked := `{"model":"m","max_tokens":1,"messages":[{"role":"user","content":[{"type":"text","text":"a"%s}]}]}`
+	one, two := Blocks(Messages, canonical(t, fmt.Sprintf(marked, ""))), Blocks(Messages, canonical(t, fmt.Sprintf(marked, `,"cache_control":{"type":"ephemeral"}`)))
+	for i := range one {
+		if one[i].Hash != two[i].Hash {
+			t.Errorf("block %d is another", i)
+		}
+	}
+	if said := Blocks(Messages, canonical(t, `{"model":"m","max_tokens":1,"messages":[{"role":"assistant","content":[{"type":"text","text":"a"}]}]}`)); said[0].Hash == one[0].Hash {
+		t.Error("who says it makes no difference")
+	}
+	results, opaque := 0, 0
+	for _, form := range Forms {
+		for _, b := range Blocks(form, canonical(t, requests[form][1])) {
+			if b.Result {
+				if results++; len(b.Texts) != 1 || b.Texts[0] != "r" {
+					t.Errorf("%q", b.Texts)
+				}
+			}
+			if b.Opaque {
+				opaque++
+			}
+		}
+	}
+	if results != 2 || opaque != 2 {
+		t.Errorf("%d results, %d that can't be read", results, opaque)
+	}
+}
+
+func TestCheckAnswer(t *testing.T) {
+	for answer, want := range map[string]fault.Code{
+		`{"model":"m","choices":[]}`: "", `{"model":"n","choices":[]}`: "", `{"model":"o","choices":[]}`: fault.OutputInvalid, `{"choices":[]}`: fault.OutputInvalid,
+		`{"model":"m"}`: fault.ResultInvalid, `{"model":"m","choices":{}}`: fault.ResultInvalid, `[]`: fault.ResultInvalid,
+	} {
+		if err := CheckAnswer(Chat, "m", []string{"n"}, []byte(answer)); err == nil != (want == "") || err != nil && !fault.Is(err, want) {
+			t.Errorf("%s: %v", answer, err)
+		}
+	}
+}
+
+// Whatever a client sends: it is refused with a code of a refusal, or what is sent is canonical, names its model and asks a provider to keep nothing.
+func FuzzParse(f *testing.F) {
+	for form, all := range requests {
+		for _, s := range all {
+			f.Add(string(form), s, "")
+		}
+	}
+	f.Add(string(Messages), `{"model":"m","max_tokens":1,"messages":[{"role":"user","content":[[[]]]}]}`, "beta:x")
+	f.Fuzz(func(t *testing.T, form, s, allow string) {
+		body, err := call.Canonical([]byte(s), call.DefaultLimits())
+		if err != nil || !call.IsObject(body) {
+			return
+		}
+		r, err := Parse(Form(form), nil, body, []string{allow})
+		if err != nil {
+			if !fault.Is(err, fault.RequestMalformed) && !fault.Is(err, fault.ModelHostedTool) {
+				t.Fatal(err)
+			}
+			return
+		}
+		again, err := call.Canonical(r.Body, call.DefaultLimits())
+		if err != nil || string(again) != string(r.Body) || r.Model == "" {
+			t.Fatalf("%v: %s", err, r.Body)
+		}
+		if store, _ := call.Get(r.Body, "store"); Form(form) == Chat && string(store) != "false" {
+			t.Fatal("it may be kept")
+		}
+		for _, b := range Blocks(Form(form), r.Body) {
+			if call.Check(b.JSON, call.DefaultLimits()) != nil {
+				t.Fatalf("%s", b.JSON)
+			}
+		}
+	})
+}
