@@ -36,7 +36,7 @@ var types = map[string]any{
 	"TrialHere": client.Trial{}, "TrialAgent": client.TrialAgent{}, "Switch": client.Switch{}, "Replica": client.Replica{}, "KillStatus": client.KillStatus{}, "Agent": client.Agent{}, "ApprovedStanding": client.AgentApproval{}, "DeployedReport": client.Deployment{}, "DeployedBox": client.DeploymentBox{}, "DeployedDecided": client.FoundViolation{}, "ApprovedVote": client.AgentVote{}, "ApprovedDifference": client.AgentDifference{}, "DiffField": client.ChangedValue{},
 	"ThreatSuspicion": client.Suspicion{}, "CatalogueAcceptance": client.Acceptance{}, "Accepted": client.Accepted{},
 	"CallInputs": client.Inputs{}, "CallInputFile": client.InputFile{}, "CallInputFolder": client.InputFolder{}, "CatalogueTool": client.Tool{}, "ServerStatus": client.Server{}, "Token": client.Token{}, "TokenBody": client.NewToken{}, "CreatedToken": client.CreatedToken{},
-	"AuditPage": client.AuditPage{}, "AuditArchived": client.ArchivedEntries{}, "AuditEntry": client.Entry{}, "AuditPayload": client.Payload{}, "AuditRow": client.Row{}, "EntryLeaf": client.EntryLeaf{},
+	"AuditPage": client.AuditPage{}, "AuditArchived": client.ArchivedEntries{}, "Searched": client.Searched{}, "AuditEntry": client.Entry{}, "AuditPayload": client.Payload{}, "AuditRow": client.Row{}, "EntryLeaf": client.EntryLeaf{},
 	"Proof": struct {
 		client.Inclusion
 		From     int64

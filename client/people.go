@@ -626,17 +626,29 @@ type AuditQuery struct {
 	Severity                                                  string // info, warning or critical
 	Event, Code                                               string // docs/operations.md has the events, docs/errors.md the codes
 
+	Text string // words that all stand in arguments, result, reason or detail
+
 	From, To time.Time // From is included, To is not
 	After    *int64    // Next of the page before
+	Newest   bool      // the newest first
+	Before   *int64    // with Newest: Next of the page before
 	Limit    int       // 0: the server's default
 }
 
-// AuditPage is a page of entries, oldest first. Next is nil on the last one. A page may be empty and still have a next one.
+// AuditPage is a page of entries, oldest first if the query does not ask for the newest. Next is nil on the last one. A page may be empty and still have a next one.
 type AuditPage struct {
 	Entries []Entry `json:"entries"`
 	Next    *int64  `json:"next"`
 	// Archived is there where the query asks for entries that are not at the gateway any more.
 	Archived *ArchivedEntries `json:"archived,omitempty"`
+	// Searched is there where the query asks for content.
+	Searched *Searched `json:"searched,omitempty"`
+}
+
+// Searched says how far the index goes that a search by content looks into: it has no entry from To on yet, in a log of Size entries.
+type Searched struct {
+	To   int64 `json:"to"`
+	Size int64 `json:"size"`
 }
 
 // ArchivedEntries are those before an index that were moved elsewhere.
@@ -731,21 +743,44 @@ type Consistency struct {
 
 // Audit queries the log.
 func (c *Client) Audit(ctx context.Context, q AuditQuery) (*AuditPage, error) {
+	v := q.values()
+	if q.After != nil {
+		v.Set("after", strconv.FormatInt(*q.After, 10))
+	}
+	if q.Newest {
+		v.Set("order", "newest")
+	}
+	if q.Before != nil {
+		v.Set("before", strconv.FormatInt(*q.Before, 10))
+	}
+	setInt(v, "limit", int64(q.Limit))
+	return get[AuditPage](ctx, c, "/v1/audit", v)
+}
+
+// AuditDownload streams all entries that a query selects, as "csv" or "jsonl". The caller closes it. One that was cut short ends with an error.
+func (c *Client) AuditDownload(ctx context.Context, q AuditQuery, format string) (io.ReadCloser, error) {
+	v := q.values()
+	v.Set("format", format)
+	resp, err := c.send(ctx, http.MethodGet, "/v1/audit/download?"+v.Encode(), nil)
+	if err != nil {
+		return nil, err
+	}
+	return resp.Body, nil
+}
+
+// values are the parameters that select entries.
+func (q AuditQuery) values() url.Values {
 	v := url.Values{}
 	for name, value := range map[string]string{
 		"agent": q.Agent, "session": q.Session, "action": q.Action, "decision": q.Decision,
 		"kind": q.Kind, "operation": q.Operation, "call_id": q.CallID, "requester": q.Requester, "approver": q.Approver,
-		"action_type": q.ActionType, "risk": q.Risk, "severity": q.Severity, "event": q.Event, "code": q.Code,
+		"action_type": q.ActionType, "risk": q.Risk, "severity": q.Severity, "event": q.Event, "code": q.Code, "q": q.Text,
 	} {
 		set(v, name, value)
 	}
 	setTime(v, "from", q.From)
 	setTime(v, "to", q.To)
-	if q.After != nil {
-		v.Set("after", strconv.FormatInt(*q.After, 10))
-	}
-	setInt(v, "limit", int64(q.Limit))
-	return get[AuditPage](ctx, c, "/v1/audit", v)
+	return v
 }
 
 // AuditEntry returns one entry.

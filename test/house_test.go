@@ -22,9 +22,9 @@ const module = "sallyport.example/"
 var outside = map[string][]string{
 	"github.com/modelcontextprotocol/go-sdk":          {"internal/mcpapi", "internal/upstream", "internal/demo", "lab/bench"},
 	"github.com/cedar-policy/cedar-go":                {"internal/policy"},
-	"modernc.org/sqlite":                              {"internal/store", "internal/segment", "internal/comm/query", "internal/knowledge/shelf"},
+	"modernc.org/sqlite":                              {"internal/store", "internal/segment", "internal/comm/query", "internal/knowledge/shelf", "internal/search"},
 	"modernc.org/libc":                                {"internal/comm/query"},
-	"database/sql":                                    {"internal/store", "internal/segment", "internal/comm/query", "internal/knowledge/shelf"},
+	"database/sql":                                    {"internal/store", "internal/segment", "internal/comm/query", "internal/knowledge/shelf", "internal/search"},
 	"github.com/jackc/pgx/v5":                         {"internal/comm/query"},
 	"code.dny.dev/ssrf":                               {"internal/egress"},
 	"github.com/JohannesKaufmann/html-to-markdown/v2": {"internal/comm/fetch"},

@@ -28,64 +28,45 @@ func (c *cli) audit() *cobra.Command {
 	return group("audit", "Ask what happened, and prove it", c.auditQuery(), c.auditShow(), c.auditExport(), c.auditVerify(), c.auditAnchor(), c.auditSegments(), c.auditArchive())
 }
 
+// auditAsk is what audit query asks for.
+type auditAsk struct {
+	client.AuditQuery
+	from, to, format string
+	after, before    int64
+	follow           bool
+}
+
 func (c *cli) auditQuery() *cobra.Command {
-	var q client.AuditQuery
-	var from, to string
-	var after int64
+	var q auditAsk
 	cmd := c.asPerson(about{
-		use: "query", short: "List entries of the audit log, oldest first",
-		long: "Filters narrow: an entry has to match all of them. A value that no entry can have is refused. --from and --to are times (2026-01-31T08:00:00Z) or how long ago (90m, 24h).",
+		use: "query [WORDS]", short: "List entries of the audit log, oldest first", args: cobra.MaximumNArgs(1),
+		long: `Filters narrow: an entry has to match all of them. A value that no entry can have is refused. --from and --to are times (2026-01-31T08:00:00Z) or how long ago (90m, 24h, 7d).
+WORDS finds entries by what stands in their arguments and results, as the log shows them: all words have to be there. A phrase stands in quotation marks, and a word that ends with * is the
+beginning of one. --format csv and --format jsonl write all entries that match, for other programs. --follow goes on with new entries until it is stopped.`,
 		example: `sallyport audit query --agent research-assistant --from 1h
+sallyport audit query '"Anna Meyer"' --from 7d --newest
 sallyport audit query --decision deny --output json
-sallyport audit query --severity critical --from 24h
-sallyport audit query --action-type transfer_money --risk CRITICAL --approver alice
-sallyport audit query --kind change --after 1200 --limit 500`, prints: true,
-	}, func(ctx context.Context, cl *client.Client, _ []string) error {
-		ago := func(d time.Duration) time.Time { return time.Now().Add(-d) }
-		var err error
-		if q.From, err = moment("--from", from, ago); err != nil {
+sallyport audit query --from 24h --format csv > today.csv
+sallyport audit query --severity critical --follow`, prints: true,
+	}, func(ctx context.Context, cl *client.Client, args []string) error {
+		if len(args) > 0 {
+			if q.Text = args[0]; strings.TrimSpace(q.Text) == "" {
+				return usagef("name the words to look for")
+			}
+		}
+		if err := q.read(); err != nil {
 			return err
 		}
-		if q.To, err = moment("--to", to, ago); err != nil {
-			return err
+		if q.format != "" {
+			return c.auditDownload(ctx, cl, q)
 		}
-		limit := q.Limit
-		if limit < 1 {
-			return usagef("--limit must be at least 1")
-		}
-		if after >= 0 {
-			q.After = &after
-		}
-		all := client.AuditPage{Entries: []client.Entry{}}
-		for { // a page may be short and still have a next one
-			q.Limit = min(limit-len(all.Entries), maxPage)
-			page, err := cl.Audit(ctx, q)
-			if err != nil {
-				return err
-			}
-			all.Entries = append(all.Entries, page.Entries...)
-			if all.Archived == nil {
-				all.Archived = page.Archived
-			}
-			all.Next, q.After = page.Next, page.Next
-			if page.Next == nil || len(all.Entries) >= limit {
-				break
-			}
-		}
-		return c.print(all, func(t *table) {
-			t.row("INDEX", "AT", "SEVERITY", "KIND", "ACTION", "AGENT", "OPERATION", "DECISION", "CODE", "REASON")
-			for _, e := range all.Entries {
-				t.row(e.Index, e.At, e.Severity, e.Kind, e.Action, e.Agent, e.Operation, e.Decision, e.Code, e.Reason)
-			}
-			if all.Archived != nil {
-				t.line("entries before %d were archived and not looked at: %s", all.Archived.Before, strings.Join(all.Archived.Files, "; "))
-			}
-			if all.Next != nil {
-				t.line("more: --after %d", *all.Next)
-			}
-		})
+		return c.auditEntries(ctx, cl, q)
 	})
 	f := cmd.Flags()
+	f.BoolVar(&q.Newest, "newest", false, "the newest first")
+	f.Int64Var(&q.before, "before", -1, "with --newest: only entries before this index")
+	f.BoolVar(&q.follow, "follow", false, "go on with new entries until it is stopped")
+	f.StringVar(&q.format, "format", "", "write all entries that match as csv or jsonl")
 	f.StringVar(&q.Agent, "agent", "", "id of the agent")
 	f.StringVar(&q.Session, "session", "", "id of the session")
 	f.StringVar(&q.Action, "action", "", "what was done: call, session.open, kill.disable, …")
@@ -100,11 +81,130 @@ sallyport audit query --kind change --after 1200 --limit 500`, prints: true,
 	f.StringVar(&q.Severity, "severity", "", "info, warning or critical")
 	f.StringVar(&q.Event, "event", "", "what it means for security: access_violation, credential_refused, configuration_changed, …")
 	f.StringVar(&q.Code, "code", "", "code of a refusal: permission.denied, …")
-	f.StringVar(&from, "from", "", "not older than")
-	f.StringVar(&to, "to", "", "older than")
-	f.Int64Var(&after, "after", -1, "only entries after this index")
+	f.StringVar(&q.from, "from", "", "not older than")
+	f.StringVar(&q.to, "to", "", "older than")
+	f.Int64Var(&q.after, "after", -1, "only entries after this index")
 	f.IntVar(&q.Limit, "limit", defaultEntries, "most entries to list")
 	return cmd
+}
+
+// read reads the times, and refuses what can't be asked together.
+func (q *auditAsk) read() (err error) {
+	ago := func(d time.Duration) time.Time { return time.Now().Add(-d) }
+	if q.From, err = moment("--from", q.from, ago); err != nil {
+		return err
+	}
+	if q.To, err = moment("--to", q.to, ago); err != nil {
+		return err
+	}
+	switch {
+	case q.Limit < 1:
+		return usagef("--limit must be at least 1")
+	case q.format != "" && q.format != "csv" && q.format != "jsonl":
+		return usagef("--format is csv or jsonl, not %q", q.format)
+	case q.format != "" && (q.Newest || q.follow || q.after >= 0):
+		return usagef("--format writes all entries that match, the oldest first: leave out --newest, --follow and --after")
+	case q.follow && (q.Newest || !q.To.IsZero()):
+		return usagef("--follow goes on with new entries: leave out --newest and --to")
+	}
+	if q.before >= 0 && (!q.Newest || q.after >= 0) {
+		return usagef("--before needs --newest, and no --after")
+	}
+	if q.after >= 0 {
+		q.After = &q.after
+	}
+	if q.before >= 0 {
+		q.Before = &q.before
+	}
+	return nil
+}
+
+func (c *cli) auditDownload(ctx context.Context, cl *client.Client, q auditAsk) error {
+	body, err := cl.AuditDownload(ctx, q.AuditQuery, q.format)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(c.out, body)
+	if err = errors.Join(err, body.Close()); err != nil {
+		return fmt.Errorf("not all entries were written: %w", err)
+	}
+	return nil
+}
+
+// followEvery is how long --follow waits before it asks for new entries.
+const followEvery = time.Second
+
+func (c *cli) auditEntries(ctx context.Context, cl *client.Client, q auditAsk) error {
+	limit := q.Limit
+	for head := true; ; head = false {
+		all := client.AuditPage{Entries: []client.Entry{}}
+		for { // a page may be short and still have a next one
+			q.Limit = min(limit-len(all.Entries), maxPage)
+			page, err := cl.Audit(ctx, q.AuditQuery)
+			if err != nil {
+				return err
+			}
+			all.Entries = append(all.Entries, page.Entries...)
+			if all.Archived == nil {
+				all.Archived = page.Archived
+			}
+			if all.Next = page.Next; q.Newest {
+				q.Before = page.Next
+			} else {
+				q.After = page.Next
+			}
+			all.Searched = page.Searched
+			if page.Next == nil || len(all.Entries) >= limit {
+				break
+			}
+		}
+		if head || len(all.Entries) > 0 {
+			if err := c.print(all, func(t *table) { auditTable(t, all, q, head) }); err != nil {
+				return err
+			}
+		}
+		if !q.follow {
+			return nil
+		}
+		if n := len(all.Entries); n > 0 {
+			q.after = all.Entries[n-1].Index
+		}
+		if q.After = nil; q.after >= 0 {
+			q.After = &q.after
+		}
+		select {
+		case <-ctx.Done():
+			return nil // it was stopped
+		case <-time.After(followEvery):
+		}
+	}
+}
+
+func auditTable(t *table, all client.AuditPage, q auditAsk, head bool) {
+	if head {
+		t.row("INDEX", "AT", "SEVERITY", "WHAT", "AGENT", "OPERATION", "DECISION", "CODE", "REASON")
+	}
+	for _, e := range all.Entries {
+		t.row(e.Index, e.At, e.Severity, plainly(e), e.Agent, e.Operation, e.Decision, e.Code, e.Reason)
+	}
+	if all.Archived != nil {
+		t.line("entries before %d were archived and not looked at: %s", all.Archived.Before, strings.Join(all.Archived.Files, "; "))
+	}
+	if s := all.Searched; s != nil && s.To < s.Size && head {
+		t.line("the index goes up to entry %d of %d: newer entries can't be found by words yet", s.To, s.Size)
+	}
+	if all.Next != nil && !q.follow {
+		if q.Newest {
+			t.line("more: --before %d", *all.Next)
+		} else {
+			t.line("more: --after %d", *all.Next)
+		}
+	}
+}
+
+// plainly says in words what an entry records.
+func plainly(e client.Entry) string {
+	return audit.Plain(audit.Entry{Kind: audit.Kind(e.Kind), Action: e.Action, Agent: e.Agent, Decision: e.Decision})
 }
 
 func (c *cli) auditShow() *cobra.Command {
@@ -120,7 +220,7 @@ func (c *cli) auditShow() *cobra.Command {
 
 func entry(t *table, e *client.Entry) {
 	for _, f := range [][2]any{
-		{"index", e.Index}, {"at", e.At}, {"severity", e.Severity}, {"kind", e.Kind}, {"action", e.Action}, {"event", e.Event}, {"agent", e.Agent}, {"session", e.Session},
+		{"index", e.Index}, {"at", e.At}, {"severity", e.Severity}, {"what", plainly(*e)}, {"kind", e.Kind}, {"action", e.Action}, {"event", e.Event}, {"agent", e.Agent}, {"session", e.Session},
 		{"requester", e.Requester}, {"actor", e.Actor}, {"door", e.Door}, {"from", e.Remote}, {"request", e.RequestID}, {"operation", e.Operation}, {"action type", e.Type},
 		{"definition", e.DefHash}, {"call", e.CallID}, {"call digest", e.Digest}, {"decision", e.Decision}, {"stage", e.Stage},
 		{"code", e.Code}, {"reason", e.Reason}, {"only observed", e.Shadow}, {"risk", e.Risk}, {"amount", e.Amount}, {"approvers", e.Approvers},

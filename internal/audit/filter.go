@@ -31,6 +31,8 @@ type Filter struct {
 	Agent, Session, Action, Decision, Kind, Operation, CallID string
 	Requester, Approver, Type, Risk, Severity, Event, Code    string
 
+	Text string // words that stand in arguments, result, reason or detail; Match doesn't look at it, see internal/search
+
 	From, To time.Time // From is included, To is not
 	Min      int64     // lowest index; "after=N" in a query is N+1, so that the last index seen asks for the next page
 	Limit    int       // most entries to return, for who reads them; ParseFilter sets it, Match doesn't look at it
@@ -102,10 +104,27 @@ func asWords[W ~string](list []W) []string {
 	return words
 }
 
-// ParseFilter reads a query: from, to, after, limit and the filters of Names. An empty parameter counts as absent. An unknown or repeated one
+// moment reads a time: as RFC 3339 has it, or how long before now it was (90m, 24h, 7d).
+func moment(name, value string, now time.Time) (time.Time, error) {
+	if at, err := time.Parse(time.RFC3339, value); err == nil {
+		return at, nil
+	}
+	d, err := time.ParseDuration(value)
+	if days, is := strings.CutSuffix(value, "d"); is && err != nil {
+		var n uint64
+		n, err = strconv.ParseUint(days, 10, 16)
+		d = time.Duration(n) * 24 * time.Hour
+	}
+	if err != nil || d <= 0 {
+		return time.Time{}, fault.New(fault.RequestMalformed, "%s must be a time like 2026-01-31T08:00:00Z, or how long ago, like 90m, 24h or 7d, not %q.", name, value).At(name)
+	}
+	return now.Add(-d), nil
+}
+
+// ParseFilter reads a query: q, from, to, after, limit and the filters of Names. Times can be relative to now. An empty parameter counts as absent. An unknown or repeated one
 // is an error, and so is a value that no entry can have, because a misspelt filter must not answer with everything, nor with nothing as if nothing
 // had happened. Errors are *fault.Error with the parameter at fault.
-func ParseFilter(q url.Values) (Filter, error) {
+func ParseFilter(q url.Values, now time.Time) (Filter, error) {
 	f := Filter{Limit: defaultLimit}
 	words := f.words()
 	for _, name := range slices.Sorted(maps.Keys(q)) {
@@ -125,13 +144,15 @@ func ParseFilter(q url.Values) (Filter, error) {
 		var err error
 		switch name {
 		case "from":
-			if f.From, err = time.Parse(time.RFC3339, value); err != nil {
-				return Filter{}, bad("from must be a time like 2026-01-31T08:00:00Z, not %q.", value)
+			if f.From, err = moment(name, value, now); err != nil {
+				return Filter{}, err
 			}
 		case "to":
-			if f.To, err = time.Parse(time.RFC3339, value); err != nil {
-				return Filter{}, bad("to must be a time like 2026-01-31T08:00:00Z, not %q.", value)
+			if f.To, err = moment(name, value, now); err != nil {
+				return Filter{}, err
 			}
+		case "q":
+			f.Text = value
 		case "after":
 			n, err := strconv.ParseInt(value, 10, 64)
 			if err != nil || n < 0 || n == math.MaxInt64 {
@@ -145,7 +166,7 @@ func ParseFilter(q url.Values) (Filter, error) {
 		default:
 			word, ok := words[name]
 			if !ok {
-				return Filter{}, bad("There is no filter %.40q; there are %s, from, to, after and limit.", name, strings.Join(Names(), ", "))
+				return Filter{}, bad("There is no filter %.40q; there are %s, q, from, to, after and limit.", name, strings.Join(Names(), ", "))
 			}
 			if known := Values(name); known != nil && !slices.Contains(known, value) {
 				return Filter{}, bad("%s is one of %s, not %q.", name, strings.Join(known, ", "), value)

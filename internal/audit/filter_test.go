@@ -30,13 +30,14 @@ func TestParseFilter(t *testing.T) {
 			From: at("2026-01-31T08:00:00Z"), To: at("2026-01-31T09:00:00.5+01:00"), Limit: 100},
 		"from=2026-01-31T08:00:00Z&to=2026-01-31T08:00:01Z&after=0&limit=1": {
 			From: at("2026-01-31T08:00:00Z"), To: at("2026-01-31T08:00:01Z"), Min: 1, Limit: 1},
+		"q=Anna+Meyer&from=7d&to=90m":          {Text: "Anna Meyer", From: at("2026-02-01T08:00:00Z"), To: at("2026-02-08T06:30:00Z"), Limit: 100},
 		"after=9223372036854775806&limit=1000": {Min: 1<<63 - 1, Limit: 1000},
 	} {
 		q, err := url.ParseQuery(query)
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := ParseFilter(q)
+		got, err := ParseFilter(q, at("2026-02-08T08:00:00Z"))
 		if err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: %+v, %v; want %+v", query, got, err, want)
 		}
@@ -48,7 +49,7 @@ func TestParseFilter(t *testing.T) {
 		"limit=0": "limit", "limit=1001": "limit", "limit=-5": "limit", "limit=all": "limit",
 		"decision=maybe": "decision", "decision=Deny": "decision", "risk=high": "risk", "risk=EXTREME": "risk", "severity=fatal": "severity",
 		"event=attack": "event", "code=permission": "code", "code=PERMISSION.DENIED": "code", "action=Call": "action", "action=call%20": "action",
-		"type=transfer_money": "type", "q=x": "q",
+		"type=transfer_money": "type", "from=0d": "from", "from=-1h": "from", "to=7w": "to", "from=1h&to=2h": "to",
 		"kind=note": "kind", "kind=Intent": "kind", "agnet=a": "agnet", "Agent=a": "Agent",
 		"agent=a&agent=b": "agent", "agent=%ff": "agent", "session=" + strings.Repeat("x", 257): "session",
 	} {
@@ -56,7 +57,7 @@ func TestParseFilter(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := ParseFilter(q)
+		got, err := ParseFilter(q, at("2026-02-08T08:00:00Z"))
 		var f *fault.Error
 		if !errors.As(err, &f) || f.Code != fault.RequestMalformed || f.Field != field || !strings.Contains(f.Message, field) {
 			t.Errorf("%.60s: %+v, %v; want an error at %s", query, got, err, field)
@@ -84,7 +85,7 @@ func TestFilterMatchesEachField(t *testing.T) {
 			wrong.To = e.At
 		case "Min":
 			wrong.Min = 6
-		case "Limit":
+		case "Limit", "Text":
 			continue
 		default:
 			f.SetString("another")

@@ -35,105 +35,22 @@ func indexOf(s string) (int64, error) {
 	return n, nil
 }
 
-// entryRange holds the newest entries that match a filter, oldest first. A search for older ones goes on before From; -1: there are none.
-type entryRange struct {
-	Entries []audit.Entry
-	From    int64
-}
-
-// newestEntries reads the newest n entries before an index (-1: of all) that match the filter. The log is read forwards only, so it goes back in
-// pieces that grow, until it has gone over most entries.
-func newestEntries(ctx context.Context, s Store, f audit.Filter, before int64, n int, most int64) (entryRange, error) {
-	size, err := s.Size(ctx)
-	if err != nil {
-		return entryRange{}, err
-	}
-	end := size
-	if before >= 0 {
-		end = min(before, size)
-	}
-	first := max(f.Min, 0)
-	if !f.From.IsZero() { // the search ends where the filter's time begins
-		if first, err = firstSince(ctx, s, f.From, first, size); err != nil {
-			return entryRange{}, err
-		}
-	}
-	if !f.To.IsZero() {
-		last, err := firstSince(ctx, s, f.To, first, size)
-		if err != nil {
-			return entryRange{}, err
-		}
-		end = min(end, last)
-	}
-	var found []audit.Entry
-	for piece, scanned := int64(1024), int64(0); end > first && len(found) < n && scanned < most; piece *= 4 {
-		from := max(first, end-piece)
-		older, err := entriesBetween(ctx, s, f, from, end)
-		if err != nil {
-			return entryRange{}, err
-		}
-		found = append(older, found...)
-		scanned, end = scanned+end-from, from
-	}
-	out := entryRange{Entries: found, From: end}
-	if len(found) > n {
-		out.Entries = found[len(found)-n:]
-		out.From = out.Entries[0].Index
-	} else if end <= first {
-		out.From = -1
-	}
-	return out, nil
-}
-
-// firstSince returns the index of the first entry from first on that is not older than t, or size.
-func firstSince(ctx context.Context, s Store, t time.Time, first, size int64) (int64, error) {
-	f := audit.Filter{Min: first, From: t, Limit: 1}
-	for {
-		page, next, err := s.Entries(ctx, f)
-		switch {
-		case err != nil:
-			return 0, err
-		case len(page) > 0:
-			return page[0].Index, nil
-		case next < 0:
-			return size, nil
-		}
-		f.Min = next + 1
-	}
-}
-
-// entriesBetween reads the entries from index from to end-1 that match the filter.
-func entriesBetween(ctx context.Context, s Store, f audit.Filter, from, end int64) ([]audit.Entry, error) {
-	f.Min, f.From, f.To, f.Limit = from, time.Time{}, time.Time{}, 1000
-	var found []audit.Entry
-	for {
-		page, next, err := s.Entries(ctx, f)
-		if err != nil {
-			return nil, err
-		}
-		for _, e := range page {
-			if e.Index >= end {
-				return found, nil
-			}
-			found = append(found, e)
-		}
-		if next < 0 || next+1 >= end {
-			return found, nil
-		}
-		f.Min = next + 1
-	}
-}
-
 // auditPage shows the entries that a search finds, newest first.
 type auditPage struct {
-	Problem *problem
-	Fields  []searchField
-	Set     bool // some field has a value
-	Entries []audit.Entry
-	Size    int64
-	Older   string // link, or ""
-	Newest  string // link to the first page, or "" on it
-	Stopped bool   // the search reached its limit before the page was full
+	Problem    *problem
+	Text       string // words to look for in arguments and results
+	Since      string // how long ago, or ""
+	Spans      []string
+	Fields     []searchField
+	Set        bool   // some field has a value
+	More       bool   // one of Fields has a value
+	Indexed    int64  // the index goes up to here, where Text is given and it is behind; else -1
+	CSV, JSONL string // links to all that was found
+	Entries    []audit.Entry
+	Size       int64
+	Older      string // link, or ""
+	Newest     string // link to the first page, or "" on it
+	Stopped    bool   // the search reached its limit before the page was full
 	// Archived is there where the search came to entries that are not here any more.
 	Archived *audit.Archived
 	Refresh  string // the address of this page if it is kept up to date
@@ -157,11 +74,17 @@ func (c *Console) auditSearch(w http.ResponseWriter, r *http.Request, p identity
 		{Name: "decision", Label: "Decision"}, {Name: "kind", Label: "Kind"}, {Name: "risk", Label: "Risk"}, {Name: "severity", Label: "Severity"},
 		{Name: "event", Label: "Event"}, {Name: "code", Label: "Code"},
 		{Name: "from", Label: "From (UTC)", Type: "datetime-local"}, {Name: "to", Label: "To (UTC)", Type: "datetime-local"},
-	}}
+	}, Text: q.Get("q"), Indexed: -1}
 	asked, words := url.Values{}, url.Values{}
 	for name, values := range q {
 		if name != "before" {
 			asked[name] = values
+		}
+	}
+	for _, name := range []string{"q", "call_id", "since"} {
+		if value := q.Get(name); value != "" {
+			d.Set = true
+			words.Set(name, value)
 		}
 	}
 	for i := range d.Fields {
@@ -171,7 +94,7 @@ func (c *Console) auditSearch(w http.ResponseWriter, r *http.Request, p identity
 		if field.Value == "" {
 			continue
 		}
-		d.Set = true
+		d.Set, d.More = true, true
 		words.Set(field.Name, field.Value)
 		for _, form := range timeLayouts {
 			if t, err := time.Parse(form, field.Value); field.Type != "" && err == nil {
@@ -179,12 +102,9 @@ func (c *Console) auditSearch(w http.ResponseWriter, r *http.Request, p identity
 			}
 		}
 	}
-	if q.Get("call_id") != "" {
-		d.Set = true
-		words.Set("call_id", q.Get("call_id"))
-	}
+	d.since(asked)
 	status := http.StatusOK
-	f, err := audit.ParseFilter(asked)
+	f, err := audit.ParseFilter(asked, c.o.Clock())
 	before := int64(-1)
 	if err == nil {
 		before, err = indexOf(q.Get("before"))
@@ -192,10 +112,47 @@ func (c *Console) auditSearch(w http.ResponseWriter, r *http.Request, p identity
 	if err == nil {
 		err = c.search(r.Context(), &d, f, before, words)
 	}
+	if err == nil {
+		d.links(asked)
+	}
 	if err != nil {
 		d.Problem, status = problemOf(err), fault.Of(err).Code.HTTPStatus()
 	}
 	c.show(w, r, p, view{template: "audit", title: "Audit", place: "/audit", status: status, data: d})
+}
+
+// spans are the relative times that the form offers, as a query has them.
+var spans = []string{"1h", "24h", "7d", "30d"}
+
+// since puts the relative time of the form in the place of from.
+func (d *auditPage) since(asked url.Values) {
+	if d.Since = asked.Get("since"); d.Since != "" && asked.Get("from") == "" {
+		asked.Set("from", d.Since)
+	}
+	asked.Del("since")
+	d.Spans = spans
+	if d.Since != "" && !slices.Contains(spans, d.Since) {
+		d.Spans = append([]string{d.Since}, spans...)
+	}
+}
+
+// links are the addresses of all that was found.
+func (d *auditPage) links(asked url.Values) {
+	all := url.Values{}
+	for name, values := range asked {
+		if values[0] != "" {
+			all[name] = values
+		}
+	}
+	to := func(format string) string { all.Set("format", format); return "/audit/download?" + all.Encode() }
+	d.CSV, d.JSONL = to("csv"), to("jsonl")
+}
+
+// auditDownload sends all that a search finds.
+func (c *Console) auditDownload(w http.ResponseWriter, r *http.Request, p identity.Principal) {
+	if err := c.o.Search.Serve(w, r, c.o.Log); err != nil {
+		c.fail(w, r, p, err)
+	}
 }
 
 func (c *Console) search(ctx context.Context, d *auditPage, f audit.Filter, before int64, words url.Values) error {
@@ -203,9 +160,12 @@ func (c *Console) search(ctx context.Context, d *auditPage, f audit.Filter, befo
 	if d.Size, err = c.o.Store.Size(ctx); err != nil {
 		return err
 	}
-	found, err := newestEntries(ctx, c.o.Store, f, before, pageOfEntries, searchLimit)
+	found, err := c.o.Search.Newest(ctx, f, before, pageOfEntries, searchLimit)
 	if err != nil {
 		return err
+	}
+	if to, size, ok := c.o.Search.Reach(ctx); ok && f.Text != "" && to < size {
+		d.Indexed = to
 	}
 	d.Entries = slices.Clone(found.Entries)
 	slices.Reverse(d.Entries)

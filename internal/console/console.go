@@ -36,6 +36,7 @@ import (
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
 	"sallyport.example/internal/monitor"
+	"sallyport.example/internal/search"
 	"sallyport.example/internal/session"
 	"sallyport.example/internal/web"
 )
@@ -91,7 +92,7 @@ type Store interface {
 	Ready(ctx context.Context) error
 }
 
-// Options are the options of New. Every field but OIDC, Public, Deliveries, Counters, Anchor, Changes, Configuration, Reload and Labels is needed.
+// Options are the options of New. Every field but OIDC, Public, Deliveries, Counters, Search, Anchor, Changes, Configuration, Reload and Labels is needed.
 type Options struct {
 	Version string
 	Log     *slog.Logger
@@ -106,6 +107,7 @@ type Options struct {
 	// Deliveries returns the state of each channel of messages to people; nil: none are sent.
 	Deliveries func(ctx context.Context) ([]Deliveries, error)
 	Counters   *monitor.Counters // what happened, by the hour; nil: nobody counts
+	Search     *search.Log       // finds entries; nil: nothing is found by content
 	// Anchor tells how the log stands to what is kept of it outside the data directory; nil: nothing is.
 	Anchor func(ctx context.Context) anchor.Status
 	// Changes returns what starts and reloads changed lately, in configuration and declarations, the newest first; nil: nothing is known.
@@ -225,6 +227,7 @@ func routes() []route {
 		{"POST", "/agents/{id}/approve", approver, (*Console).approveAgent},
 
 		{"GET", "/audit", auditor, (*Console).auditSearch},
+		{"GET", "/audit/download", auditor, (*Console).auditDownload},
 		{"GET", "/audit/{index}", auditor, (*Console).entry},
 		{"POST", "/audit/{index}/verify", auditor, (*Console).verifyEntry},
 	}
@@ -250,6 +253,9 @@ var templates embed.FS
 
 // New returns a Console in which nobody is signed in.
 func New(o Options) *Console {
+	if o.Search == nil {
+		o.Search = search.New(o.Store, nil)
+	}
 	c := &Console{o: o, beat: 15 * time.Second, signIns: map[string]signIn{}, links: map[string]signInLink{}, signedOut: map[string]uint64{}, streams: map[string]int{}, pages: map[string][]*stream{}}
 	c.templates = template.Must(template.New("").Funcs(c.words()).ParseFS(templates, "templates/*.html"))
 	return c

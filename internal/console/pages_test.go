@@ -30,6 +30,7 @@ import (
 	"sallyport.example/internal/gateway/gatewaytest"
 	"sallyport.example/internal/identity"
 	rules "sallyport.example/internal/policy"
+	"sallyport.example/internal/search"
 	"sallyport.example/internal/session"
 	"sallyport.example/internal/store"
 	"sallyport.example/provenance"
@@ -264,7 +265,7 @@ func (w *pagesWorld) session(id string) session.Session {
 func (w *pagesWorld) last(action string) audit.Entry {
 	w.t.Helper()
 	for range 400 { // what the kill switch does is written behind it
-		found, err := newestEntries(w.t.Context(), w.store.DB, audit.Filter{Action: action}, -1, 1, searchLimit)
+		found, err := search.New(w.store.DB, nil).Newest(w.t.Context(), audit.Filter{Action: action}, -1, 1, searchLimit)
 		if err != nil {
 			w.t.Fatal(err)
 		}
@@ -1339,7 +1340,7 @@ func TestLatest(t *testing.T) {
 			var got []int64
 			before := int64(-1)
 			for {
-				found, err := newestEntries(t.Context(), s, f, before, 40, searchLimit)
+				found, err := search.New(s, nil).Newest(t.Context(), f, before, 40, searchLimit)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -1364,7 +1365,7 @@ func TestLatest(t *testing.T) {
 	for range 3 * searchLimit {
 		s.entries = append(s.entries, audit.Entry{Index: int64(len(s.entries)), At: time.Unix(0, 0)})
 	}
-	found, err := newestEntries(t.Context(), s, audit.Filter{Agent: "nobody"}, -1, 40, searchLimit)
+	found, err := search.New(s, nil).Newest(t.Context(), audit.Filter{Agent: "nobody"}, -1, 40, searchLimit)
 	if err != nil || len(found.Entries) != 0 || found.From <= 0 || s.read > 3*searchLimit {
 		t.Errorf("from %d after %d read: %v", found.From, s.read, err)
 	}
@@ -1425,6 +1426,7 @@ func TestPlansAreShownWhole(t *testing.T) {
 	w.ask("viewer operator", "/sessions/"+s.ID+"/phase", map[string][]string{"phase": {"execution"}, "reason": {"go on"}})
 	pages := []string{w.ask("viewer operator", "/sessions/"+s.ID, nil).Body.String()}
 	w.c.o.Store = unreadable{w.c.o.Store}
+	w.c.o.Search = search.New(w.c.o.Store, nil)
 	pages = append(pages, w.ask("viewer operator", "/sessions/"+s.ID, nil).Body.String())
 	for i, page := range pages {
 		if strings.Contains(page, "can’t be shown") != (i == 1) {

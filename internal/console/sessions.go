@@ -193,7 +193,7 @@ func (c *Console) readHistory(ctx context.Context, d *sessionPage, before int64)
 	}
 	d.More = len(questions) == maxQuestions
 	f := audit.Filter{Session: d.ID, From: d.OpenedAt.Add(-time.Second)}
-	found, err := newestEntries(ctx, c.o.Store, f, before, historyEntries, historySearch)
+	found, err := c.o.Search.Newest(ctx, f, before, historyEntries, historySearch)
 	if err != nil {
 		return err
 	}

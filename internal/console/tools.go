@@ -20,6 +20,7 @@ import (
 	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/identity"
+	"sallyport.example/internal/search"
 	"sallyport.example/provenance"
 )
 
@@ -46,7 +47,7 @@ func (u *usage) recent(ctx context.Context, s Store) (last map[string]int64, ent
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	first := max(0, size-usedWithin)
-	read, err := entriesBetween(ctx, s, audit.Filter{Kind: string(audit.Intent)}, max(first, u.upTo), size)
+	read, err := search.Between(ctx, s, audit.Filter{Kind: string(audit.Intent)}, max(first, u.upTo), size)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -304,7 +305,7 @@ type toolPage struct {
 	Meaning    []string // sentences about what the classification means
 	Exact      []piece  // the accepted definition
 	Waiting    []piece  // the definition that waits, if none was accepted before
-	Difference []change // entriesBetween the two
+	Difference []change // between the two
 	Agents     []string // who may call it
 	Within     int64
 	UsedKnown  bool

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"sallyport.example/internal/approval"
+	"sallyport.example/internal/audit"
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/display"
 	"sallyport.example/internal/review"
@@ -29,6 +30,7 @@ func (c *Console) words() template.FuncMap {
 		"stamp":  func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
 		"clock":  func(t time.Time) string { return t.UTC().Format("15:04") },
 		"called": call.TimeOf,
+		"plain":  func(e audit.Entry) string { return display.Line(audit.Plain(e), shownLength) },
 		"data":   func(label any) string { return review.Data(fmt.Sprint(label)) },
 		"ago":    func(t time.Time) string { return length(c.o.Clock().Sub(t)) + " ago" },
 		"loaded": HowLoaded,

@@ -20,6 +20,7 @@ import (
 // AuditConfig says where the log is anchored, and how large its files get.
 type AuditConfig struct {
 	SegmentEntries int64        `yaml:"segment_entries,omitempty" json:"segment_entries,omitempty" jsonschema:"After so many entries the log goes on in a new file, and the one before is sealed: it changes no more and can be archived. Default 1000000, about a gigabyte; at least 1000."`
+	Search         *bool        `yaml:"search,omitempty" json:"search,omitempty" jsonschema:"Keep an index of the words in arguments and results, as the log shows them, so that auditors find entries by content. Default true. false removes the index."`
 	Anchor         AnchorConfig `yaml:"anchor,omitempty" json:"anchor,omitempty" jsonschema:"A place outside the data directory that always holds the newest signed checkpoint. A directory that was put back is older than it."`
 	RequireAnchor  bool         `yaml:"require_anchor,omitempty" json:"require_anchor,omitempty" jsonschema:"Refuse to start where the log does not go on from what the anchor holds, and where the anchor can't be read. Default false: the start says so, on record."`
 }

@@ -50,6 +50,7 @@ import (
 	"sallyport.example/internal/run"
 	runs "sallyport.example/internal/runner"
 	"sallyport.example/internal/schema"
+	"sallyport.example/internal/search"
 	"sallyport.example/internal/sentence"
 	"sallyport.example/internal/statement"
 	"sallyport.example/internal/store"
@@ -100,6 +101,7 @@ type Daemon struct {
 	adminToken string // of the person admin, where this start made it
 
 	teller   *teller
+	index    *search.Index     // of the words in the log; nil: switched off
 	counters *monitor.Counters // what happened, by the hour; the teller has them run
 	anchored anchoring
 	warming  sync.WaitGroup // what is got ready while nobody waits for it
@@ -373,11 +375,15 @@ func (d *Daemon) buildFaces() error {
 		return err
 	}
 	d.counters = monitor.New(d.store, time.Now, d.o.Log)
+	found, err := d.openSearch()
+	if err != nil {
+		return err
+	}
 	d.api = httpapi.New(d.gate, d.store, httpapi.Options{
 		Runs: d.runs, Process: cmp.Or(d.o.Process, os.Getpid()), Confirm: func() bool { return d.config().People.confirms() }, Trials: d.trial, Approved: d.approved, Deployment: d.deployment, Memory: requests, Log: d.o.Log, Version: d.o.Version, Agents: d.gate.Agents, People: func() map[string][]identity.Role { return d.config().persons() }, Upstreams: d.servers,
 		Source: func(ctx context.Context) (audit.Source, error) { return d.store.Source(ctx) },
 		Public: d.consoleURL(), Library: d.books, Claims: d.claims(), Labels: d.labelDesk(), OIDC: signIn, Changes: d.changes, Configuration: d.Configuration, Reload: d.Reload, Anchor: func(ctx context.Context) anchor.Status { return d.anchored.watch.Status(ctx) },
-		Deliveries: func(ctx context.Context) ([]console.Deliveries, error) { return d.teller.deliveries(ctx) }, Counters: d.counters,
+		Deliveries: func(ctx context.Context) ([]console.Deliveries, error) { return d.teller.deliveries(ctx) }, Counters: d.counters, Search: found,
 	})
 	// Paths are compared as they came: a mux would clean and redirect them, and what was judged would not be what is served.
 	mcp, api := d.face.Handler(), d.api.Agent()
@@ -459,7 +465,7 @@ func (d *Daemon) buildTeller() error {
 	if err != nil {
 		return err
 	}
-	d.teller = &teller{desk: d.gate.Desk(), gateway: d.gate, switches: d.gate.Standing().KillStatus, n: n, warn: d.o.Log.Warn, approved: map[string][]time.Time{}, counted: map[string]bool{}, changes: d.changes, counters: d.counters}
+	d.teller = &teller{desk: d.gate.Desk(), gateway: d.gate, switches: d.gate.Standing().KillStatus, n: n, warn: d.o.Log.Warn, approved: map[string][]time.Time{}, counted: map[string]bool{}, changes: d.changes, counters: d.counters, index: d.index}
 	d.teller.start()
 	d.keepAnchor(context.Background())
 	return nil
@@ -726,6 +732,9 @@ func (d *Daemon) Close() error {
 		}
 		if d.teller != nil {
 			d.teller.close()
+		}
+		if d.index != nil { // the teller filled it
+			errs = append(errs, d.index.Close())
 		}
 		errs = append(errs, d.closeKillSocket())
 		d.warming.Wait()

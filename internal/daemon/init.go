@@ -379,6 +379,7 @@ approvals:
 # The newest signed checkpoint of the log, kept outside the data directory: a directory that was put back is older than it. With require_anchor the
 # gateway does not start then. After segment_entries entries the log goes on in a new file, and the one before can be archived.
 # audit:
+#   search: true # an index of the words in the log, for auditors
 #   segment_entries: 1000000
 #   anchor: {file: /mnt/elsewhere/sallyport-anchor.json}
 #   # anchor: {webhook: "https://anchors.example/sallyport", headers: {Authorization: "Bearer ${ANCHOR_TOKEN}"}}

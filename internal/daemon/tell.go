@@ -23,6 +23,7 @@ import (
 	"sallyport.example/internal/policy"
 	"sallyport.example/internal/review"
 	"sallyport.example/internal/run"
+	"sallyport.example/internal/search"
 	"sallyport.example/internal/session"
 	"sallyport.example/internal/standing"
 )
@@ -64,6 +65,7 @@ type teller struct {
 	running  sync.WaitGroup // it and what it delivers with
 
 	counters *monitor.Counters // that count while the teller runs
+	index    *search.Index     // that is filled while the teller runs; nil: there is none
 
 	changes func() []console.Change // that starts and reloads found in configuration and declarations, the newest first
 
@@ -83,6 +85,9 @@ func (t *teller) start() {
 	t.running.Go(func() { t.run(ctx) })
 	if t.counters != nil {
 		t.running.Go(func() { t.counters.Run(ctx) })
+	}
+	if t.index != nil {
+		t.running.Go(func() { t.index.Run(ctx) })
 	}
 }
 

@@ -3,6 +3,8 @@ package httpapi
 import (
 	"context"
 	"net/http"
+	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -15,13 +17,21 @@ import (
 	"sallyport.example/internal/web"
 )
 
-// AuditPage is a page of entries, oldest first. Next is "after" for the next page, null on the last one. A page may be empty and still have a
-// next one.
+// AuditPage is a page of entries: the oldest first, and Next is "after" for the next page, or with order=newest the newest first, and Next is "before". It is null on
+// the last page. A page may be empty and still have a next one.
 type AuditPage struct {
 	Entries []audit.Entry `json:"entries"`
 	Next    *int64        `json:"next"`
 	// Archived is there where the query asks for entries that are not here any more.
 	Archived *audit.Archived `json:"archived,omitempty"`
+	// Searched is there where the query asks for content.
+	Searched *Searched `json:"searched,omitempty"`
+}
+
+// Searched says how far the index goes that a search by content looks into: it has no entry from To on yet, in a log of Size entries.
+type Searched struct {
+	To   int64 `json:"to"`
+	Size int64 `json:"size"`
 }
 
 // EntryLeaf is an entry with the exact bytes that the log's tree is over.
@@ -57,34 +67,81 @@ type auditQuery struct {
 	Severity   string `query:"severity" doc:"info, warning or critical"`
 	Event      string `query:"event" doc:"What it means for security: access_violation, credential_refused, …"`
 	Code       string `query:"code" doc:"Of a refusal: permission.denied, …"`
-	From       string `query:"from" doc:"A time (RFC 3339), included."`
-	To         string `query:"to" doc:"A time (RFC 3339), not included."`
+	Q          string `query:"q" doc:"Words that all stand in arguments, result, reason or detail; a phrase in quotation marks; the beginning of a word with * at its end."`
+	From       string `query:"from" doc:"A time (RFC 3339), included, or how long ago: 90m, 24h, 7d."`
+	To         string `query:"to" doc:"A time (RFC 3339), not included, or how long ago."`
+	Order      string `query:"order" doc:"oldest (default) or newest first"`
+	Before     string `query:"before" doc:"With order=newest: next of the page before."`
 	After      string `query:"after" doc:"Next of the page before."`
 	Limit      string `query:"limit" doc:"1 to 1000, 100 if it is not given."`
 
 	filter audit.Filter
+	newest bool
+	before int64 // -1: not given
 	err    error
 }
 
 // Resolve reads the filter from the request itself. It keeps the error for the handler, which answers with a problem of ours.
 func (q *auditQuery) Resolve(ctx huma.Context) []error {
 	u := ctx.URL()
-	q.filter, q.err = audit.ParseFilter(u.Query())
+	q.read(u.Query())
 	return nil
 }
 
+func (q *auditQuery) read(values url.Values) {
+	order, before := values["order"], values["before"]
+	delete(values, "order")
+	delete(values, "before")
+	q.newest, q.before = slices.Equal(order, []string{"newest"}), -1
+	if !q.newest && len(order) > 0 && !slices.Equal(order, []string{"oldest"}) && !slices.Equal(order, []string{""}) {
+		q.err = fault.New(fault.RequestMalformed, "order is oldest or newest, given once.").At("order")
+		return
+	}
+	if len(before) > 0 && before[0] != "" {
+		var err error
+		if q.before, err = strconv.ParseInt(before[0], 10, 64); err != nil || q.before < 0 || len(before) > 1 || !q.newest {
+			q.err = fault.New(fault.RequestMalformed, "before is the index of an entry, with order=newest.").At("before")
+			return
+		}
+	}
+	q.filter, q.err = audit.ParseFilter(values, time.Now())
+}
+
+// newestScan bounds how many entries of the log one page of the newest goes over.
+const newestScan = 200_000
+
+func (a *API) auditPage(ctx context.Context, in *auditQuery) (page AuditPage, err error) {
+	if in.err != nil {
+		return AuditPage{}, in.err
+	}
+	next := int64(-1)
+	if in.newest {
+		found, err := a.o.Search.Newest(ctx, in.filter, in.before, in.filter.Limit, newestScan)
+		if err != nil {
+			return AuditPage{}, err
+		}
+		slices.Reverse(found.Entries)
+		page.Entries, next = found.Entries, found.From
+		if page.Entries == nil {
+			page.Entries = []audit.Entry{}
+		}
+	} else if page.Entries, next, err = a.o.Search.Entries(ctx, in.filter); err != nil {
+		return AuditPage{}, err
+	}
+	page.Archived = a.store.Archived(in.filter)
+	if next >= 0 {
+		page.Next = &next
+	}
+	if to, size, ok := a.o.Search.Reach(ctx); ok && in.filter.Text != "" {
+		page.Searched = &Searched{to, size}
+	}
+	return page, nil
+}
+
 func (a *API) auditRoutes(s *side) {
-	handle(s, route{method: http.MethodGet, path: "/v1/audit", roles: auditor, summary: "Query the log, oldest first"},
+	handle(s, route{method: http.MethodGet, path: "/v1/audit", roles: auditor, summary: "Query the log"},
 		func(ctx context.Context, _ identity.Principal, in *auditQuery) (AuditPage, error) {
-			if in.err != nil {
-				return AuditPage{}, in.err
-			}
-			entries, next, err := a.store.Entries(ctx, in.filter)
-			page := AuditPage{Entries: entries, Archived: a.store.Archived(in.filter)}
-			if next >= 0 {
-				page.Next = &next
-			}
-			return page, err
+			return a.auditPage(ctx, in)
 		})
 	handle(s, route{method: http.MethodGet, path: "/v1/audit/{index}", roles: auditor, summary: "One entry with its leaf"},
 		func(ctx context.Context, _ identity.Principal, in *struct {
@@ -154,6 +211,8 @@ func (a *API) rawAuditRoutes(s *side) {
 			w.Header().Set("Content-Disposition", "attachment")
 			return send(w, "application/octet-stream", data, err)
 		})
+	s.raw(route{method: http.MethodGet, path: "/v1/audit/download", roles: auditor, summary: "All entries that a filter selects, as CSV or JSON lines (format=csv or jsonl); the filter as for /v1/audit"},
+		"/v1/audit/download", false, "application/octet-stream", nil, func(w http.ResponseWriter, r *http.Request) error { return a.o.Search.Serve(w, r, a.log) })
 	s.raw(route{method: http.MethodGet, path: "/v1/audit/export", roles: auditor, summary: "The whole log as a tar archive, for sallyport audit verify"},
 		"/v1/audit/export", false, "application/x-tar", nil, a.export)
 }

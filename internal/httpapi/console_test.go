@@ -170,7 +170,7 @@ func TestHostilePage(t *testing.T) {
 			t.Errorf("the page has %q in it", bad)
 		}
 	}
-	for _, want := range []string{"&lt;img src=x", `\u202e`, "All agents are stopped", "Tools held back", "web.web_search", "internal", "untrusted", "failed", "kill.disable", "Last audit entries"} {
+	for _, want := range []string{"&lt;img src=x", `\u202e`, "All agents are stopped", "Tools held back", "web.web_search", "internal", "untrusted", "failed", "all agents stopped", "Last audit entries"} {
 		if !strings.Contains(a.body, want) {
 			t.Errorf("the page lacks %q", want)
 		}

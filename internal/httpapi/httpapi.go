@@ -42,6 +42,7 @@ import (
 	"sallyport.example/internal/memory"
 	"sallyport.example/internal/monitor"
 	"sallyport.example/internal/runner"
+	"sallyport.example/internal/search"
 	"sallyport.example/internal/session"
 	"sallyport.example/internal/trial"
 	"sallyport.example/internal/web"
@@ -72,7 +73,7 @@ type Store interface {
 	Ready(ctx context.Context) error
 }
 
-// Options are the options of New. Every field but Log, Memory, Deliveries, Clock, Public, Changes, OIDC, Labels, Trials, Process and Confirm is needed.
+// Options are the options of New. Every field but Log, Memory, Deliveries, Search, Clock, Public, Changes, OIDC, Labels, Trials, Process and Confirm is needed.
 type Options struct {
 	Log     *slog.Logger // nil: no log
 	Version string
@@ -87,6 +88,8 @@ type Options struct {
 	Deliveries func(ctx context.Context) ([]console.Deliveries, error)
 	// Counters are what happened, by the hour, for the console; nil: nobody counts.
 	Counters *monitor.Counters
+	// Search finds entries of the log; nil: nothing is found by content.
+	Search *search.Log
 	// Source is the log as it is now, for export.
 	Source func(ctx context.Context) (audit.Source, error)
 	// Anchor tells how the log stands to what is kept of it outside the data directory; nil: nothing is.
@@ -154,9 +157,12 @@ func New(g *gateway.Gateway, s Store, o Options) *API {
 	if a.o.Confirm == nil {
 		a.o.Confirm = func() bool { return false }
 	}
+	if a.o.Search == nil {
+		a.o.Search = search.New(s, nil)
+	}
 	a.confirmations = confirm.New(caller.Terminal.Show, a.clock)
 	a.console = console.New(console.Options{
-		Version: o.Version, Log: a.log, Clock: a.clock, Gateway: g, Refused: g.Refused, Changes: o.Changes, Configuration: o.Configuration, Reload: o.Reload, Store: s, Agents: o.Agents, Approved: o.Approved, Upstreams: o.Upstreams, Deliveries: o.Deliveries, Counters: o.Counters, Anchor: o.Anchor, Source: o.Source, Public: o.Public, Closing: a.closing, Labels: o.Labels,
+		Version: o.Version, Log: a.log, Clock: a.clock, Gateway: g, Refused: g.Refused, Changes: o.Changes, Configuration: o.Configuration, Reload: o.Reload, Store: s, Agents: o.Agents, Approved: o.Approved, Upstreams: o.Upstreams, Deliveries: o.Deliveries, Counters: o.Counters, Search: a.o.Search, Anchor: o.Anchor, Source: o.Source, Public: o.Public, Closing: a.closing, Labels: o.Labels,
 		Authenticate: func(secret string) (identity.Principal, error) { return a.person(a.g.Standing().Authenticate(secret)) },
 		OIDC:         o.OIDC, Person: a.configured, Outside: outside, TokenSignIn: a.noTokenSignIn,
 	})

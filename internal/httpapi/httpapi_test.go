@@ -480,6 +480,7 @@ var endpoints = []endpoint{
 	{"GET", "/v1/audit/{index}", "", "auditor"},
 	{"GET", "/v1/audit/proof", "", "auditor"},
 	{"GET", "/v1/audit/checkpoint", "", "auditor"},
+	{"GET", "/v1/audit/download", "", "auditor"},
 	{"GET", "/v1/audit/export", "", "auditor"},
 	{"GET", "/v1/audit/payload/{key}", "", "auditor"},
 	{"GET", "/checkpoint", "", "auditor"},

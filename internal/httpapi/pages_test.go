@@ -202,6 +202,7 @@ var pages = []struct{ pattern, needs string }{
 	{"POST /agents/{id}/restore", "operator"},
 	{"POST /agents/{id}/next", "operator"},
 	{"GET /audit", "auditor"},
+	{"GET /audit/download", "auditor"},
 	{"GET /audit/{index}", "auditor"},
 	{"POST /audit/{index}/verify", "auditor"},
 	{"POST /login", "open"},

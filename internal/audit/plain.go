@@ -1,0 +1,72 @@
+package audit
+
+import "strings"
+
+// doing are the names of actions for people. Each says what was done; who did it stands beside it.
+var doing = map[string]string{
+	"agent.approve": "declaration approved", "agent.change": "declaration changed", "agent.quarantine": "agent quarantined", "agent.restore": "agent taken out of quarantine",
+	"anchor.move": "anchor moved", "approval.approve": "request approved", "approval.ask": "people asked", "approval.defer": "request postponed",
+	"approval.drill": "people asked", "approval.expire": "request ran out of time", "approval.modify": "request changed", "approval.reject": "request rejected",
+	"approval.supersede": "request withdrawn", "audit.archive": "part of the log archived", "check": "asked in advance", "claim": "claim checked",
+	"config.change": "configuration changed", "config.reload": "configuration read again", "declare": "need declared", "evidence.full": "provenance is full",
+	"evidence.forget": "provenance deleted", "gateway.start": "gateway started", "kill.disable": "stopped", "kill.enable": "let work again",
+	"knowledge.erase": "document erased", "knowledge.erase_ask": "erasure asked for", "knowledge.index": "knowledge index built", "knowledge.pin": "snapshot chosen",
+	"knowledge.snapshot": "snapshot made", "plan.approve": "plan approved", "plan.reject": "plan rejected", "plan.submit": "plan submitted", Folded: "many refusals",
+	"segment.seal": "file of the log sealed", "segment.start": "file of the log begun", "server.seen": "server looked at", "session.close": "session closed",
+	"session.definitions": "definitions shown", "session.hook_key": "prompt hook connected", "session.next": "fresh session allowed", "session.open": "session opened",
+	"session.phase": "phase changed", "session.release": "labels released", "session.remove_files": "files removed", "session.taint": "labels added",
+	"session.words": "person’s words added", Adopt: "rows taken over", "state.more": "more rows", "stored.release": "stored labels released",
+	"token.create": "token made", "token.revoke": "token revoked", "tool.accept": "definition accepted", "tool.launch": "start of a server accepted",
+	"tool.quarantine": "changed definition set aside",
+}
+
+// Plain says in words what an entry records. An action without words of its own is shown as its parts.
+func Plain(e Entry) string {
+	switch {
+	case e.Decision != "deny" && (e.Action == "kill.disable" || e.Action == "kill.enable"):
+		whom := "all agents "
+		if e.Agent != "" {
+			whom = "agent "
+		}
+		return whom + doing[e.Action]
+	case e.Action == "call":
+		return called(e)
+	case e.Decision == "deny" && e.Action != Folded:
+		return "refused: " + nameOf(e.Action)
+	}
+	return nameOf(e.Action)
+}
+
+func nameOf(action string) string {
+	if words := doing[action]; words != "" {
+		return words
+	}
+	return strings.NewReplacer(".", " ", "_", " ", "/", " ").Replace(action)
+}
+
+// called says what became of a call.
+func called(e Entry) string {
+	switch e.Kind {
+	case Intent:
+		return "call began"
+	case Outcome:
+		switch e.Decision {
+		case "ok":
+			return "call ran"
+		case "error":
+			return "call failed"
+		case "unknown":
+			return "call, end unknown"
+		case "discarded":
+			return "result thrown away"
+		}
+	case Decision:
+		switch e.Decision {
+		case "deny":
+			return "call blocked"
+		case "ask":
+			return "call waits for people"
+		}
+	}
+	return "call"
+}
