@@ -90,6 +90,14 @@ func (c *Client) RejectRecommendation(ctx context.Context, id, reason string) (*
 	return do[Recommendation](ctx, c, http.MethodPost, "/v1/recommendations/"+seg(id)+"/reject", reasonBody{reason})
 }
 
+// DeferRecommendation puts the answer off, until a time or with none until somebody takes it up. The expiry stays.
+func (c *Client) DeferRecommendation(ctx context.Context, id, digest string, until time.Time) (*Recommendation, error) {
+	return do[Recommendation](ctx, c, http.MethodPost, "/v1/recommendations/"+seg(id)+"/defer", struct {
+		Digest string    `json:"digest"`
+		Until  time.Time `json:"until,omitzero"`
+	}{digest, until.UTC()})
+}
+
 // Recommend stores an output of the credential's session as a recommendation. It is for agents.
 func (c *Client) Recommend(ctx context.Context, output json.RawMessage) (*Recommended, error) {
 	return do[Recommended](ctx, c, http.MethodPost, "/v1/session/self/recommendations", output)

@@ -50,7 +50,19 @@ type Citation struct {
 	CallID    string    `json:"call_id,omitempty"`
 	Operation string    `json:"operation,omitempty"`
 	ReadAt    time.Time `json:"read_at,omitzero"`
-	Why       string    `json:"why,omitempty"` // it is not verified
+	Grade     string    `json:"grade,omitempty"` // what was verified: source, record or quote
+	Why       string    `json:"why,omitempty"`   // it is not verified
+}
+
+// Found says in words what the gateway found of the citation.
+func (c Citation) Found() string {
+	switch {
+	case !c.Verified:
+		return "not verified: " + c.Why
+	case c.Grade == "source":
+		return "verified by source only, " + c.Origin
+	}
+	return "verified by " + c.Grade + ", " + c.Origin
 }
 
 // Quality is how good citations are.

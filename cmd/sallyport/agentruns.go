@@ -165,11 +165,7 @@ func (t *table) run(r *client.Run) {
 		t.field("changed", r.Writes)
 	}
 	for _, c := range r.Citations {
-		found := "verified, " + c.Origin
-		if !c.Verified {
-			found = "not verified: " + c.Why
-		}
-		t.field("cites", c.Source+" ("+found+")")
+		t.field("cites", c.Source+" ("+c.Found()+")")
 	}
 	if r.RecommendationID != "" {
 		t.field("recommends", r.RecommendationID)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -11,7 +12,7 @@ import (
 )
 
 func (c *cli) recommendations() *cobra.Command {
-	return group("recommendations", "See and answer what agents recommend", c.listRecommendations(), c.showRecommendation(), c.approveRecommendation(), c.rejectRecommendation(), c.exportRecommendations())
+	return group("recommendations", "See and answer what agents recommend", c.listRecommendations(), c.showRecommendation(), c.approveRecommendation(), c.rejectRecommendation(), c.deferRecommendation(), c.exportRecommendations())
 }
 
 func (c *cli) listRecommendations() *cobra.Command {
@@ -73,6 +74,25 @@ func (c *cli) rejectRecommendation() *cobra.Command {
 	return cmd
 }
 
+func (c *cli) deferRecommendation() *cobra.Command {
+	var digest string
+	var wait time.Duration
+	cmd := printing(c, about{use: "defer RECOMMENDATION", short: "Put the answer to a recommendation off; its expiry stays", example: "sallyport recommendations defer rec_01… --digest 5f3c… --for 30m", args: cobra.ExactArgs(1)},
+		func(ctx context.Context, cl *client.Client, args []string) (*client.Recommendation, error) {
+			if digest == "" {
+				return nil, usagef("say what you have read: --digest, from sallyport recommendations show %s", args[0])
+			}
+			var until time.Time
+			if wait > 0 {
+				until = time.Now().Add(wait)
+			}
+			return cl.DeferRecommendation(ctx, args[0], digest, until)
+		}, (*table).recommendation)
+	cmd.Flags().StringVar(&digest, "digest", "", "the digest of what you have read")
+	cmd.Flags().DurationVar(&wait, "for", 0, "how long, such as 30m; without it, until somebody takes it up")
+	return cmd
+}
+
 func (c *cli) exportRecommendations() *cobra.Command {
 	return c.asPerson(about{
 		use: "export", short: "Print the recommendations that people answered, one JSON object in a line", example: "sallyport recommendations export > validated.jsonl",
@@ -122,11 +142,7 @@ func (t *table) recommendation(r *client.Recommendation) {
 		t.field("expires", call.ExpiresAt)
 	}
 	for _, c := range r.Citations {
-		found := "verified, " + c.Origin
-		if !c.Verified {
-			found = "not verified: " + c.Why
-		}
-		t.field("cites", c.Source+" ("+found+")")
+		t.field("cites", c.Source+" ("+c.Found()+")")
 	}
 	t.field("output", r.Output)
 	t.field("decided by", r.DecidedBy)

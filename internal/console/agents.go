@@ -112,6 +112,7 @@ type agentPage struct {
 	AtLeast    bool
 	Missing    string
 	Exact      []piece
+	TypedInput string // of a run that was not started
 }
 
 // Agent is the agent's id, as the page of a session names it.

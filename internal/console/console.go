@@ -36,6 +36,7 @@ import (
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
 	"sallyport.example/internal/monitor"
+	"sallyport.example/internal/runner"
 	"sallyport.example/internal/search"
 	"sallyport.example/internal/session"
 	"sallyport.example/internal/web"
@@ -103,6 +104,7 @@ type Options struct {
 	Store     Store
 	Agents    func() agent.Set // those that are declared now
 	Approved  *approved.Book   // which of their declarations people approved
+	Runs      *runner.Runner   // of agents
 	Upstreams func() []ServerStatus
 	// Deliveries returns the state of each channel of messages to people; nil: none are sent.
 	Deliveries func(ctx context.Context) ([]Deliveries, error)
@@ -179,6 +181,7 @@ func routes() []route {
 	approver := []identity.Role{identity.Approver}
 	operator := []identity.Role{identity.Operator}
 	auditor := []identity.Role{identity.Auditor}
+	starter := []identity.Role{identity.Operator, identity.Approver}
 	return []route{
 		{"GET", "/{$}", nil, (*Console).overview},
 		{"GET", "/events", Readers, (*Console).events},
@@ -226,6 +229,16 @@ func routes() []route {
 		{"POST", "/agents/{id}/next", operator, (*Console).orderNext},
 		{"POST", "/agents/{id}/approve", approver, (*Console).approveAgent},
 
+		{"POST", "/agents/{id}/runs", starter, (*Console).startRun},
+		{"GET", "/runs", Readers, (*Console).runs},
+		{"GET", "/runs/{id}", Readers, page((*Console).showRun)},
+		{"POST", "/runs/{id}/cancel", starter, (*Console).cancelRun},
+		{"GET", "/recommendations", Readers, (*Console).recommendations},
+		{"GET", "/recommendations/{id}", Readers, page((*Console).showRecommendation)},
+		{"POST", "/recommendations/{id}/approve", approver, (*Console).approveRecommendation},
+		{"POST", "/recommendations/{id}/reject", approver, (*Console).rejectRecommendation},
+		{"POST", "/recommendations/{id}/defer", approver, (*Console).deferRecommendation},
+
 		{"GET", "/audit", auditor, (*Console).auditSearch},
 		{"GET", "/audit/download", auditor, (*Console).auditDownload},
 		{"GET", "/audit/{index}", auditor, (*Console).entry},
@@ -240,6 +253,7 @@ var places = []place{
 	{"/sessions", "Sessions", Readers},
 	{"/tools", "Tools", Readers},
 	{"/agents", "Agents", Readers},
+	{"/runs", "Runs", Readers},
 	{"/audit", "Audit", []identity.Role{identity.Auditor}},
 }
 

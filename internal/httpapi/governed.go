@@ -7,16 +7,19 @@ import (
 	"net/netip"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"sallyport.example/internal/caller"
 	"sallyport.example/internal/fault"
 )
 
-// Bounds of a look at processes, which can be slow, and which a process can make hang.
+// Bounds of a look at processes, which can be slow, and which a process can make hang. Many callers at once wait for their turn, in the order in which they
+// came, as long as looks come to an end.
 const (
 	lookTime   = 2 * time.Second
 	lookAtOnce = 4
+	queueTime  = 30 * time.Second
 )
 
 type connectionKey struct{}
@@ -44,25 +47,53 @@ func (a *API) ConnContext(ctx context.Context, conn net.Conn) context.Context {
 	}))
 }
 
-// look waits for find no longer than lookTime. At most lookAtOnce of them hang.
+// look waits for find no longer than lookTime, and for its turn no longer than queueTime. At most lookAtOnce of them hang; once that many do, nobody waits
+// for a turn longer than lookTime.
 func (a *API) look(find func() caller.Peer) sight {
-	late := time.NewTimer(lookTime)
-	defer late.Stop()
-	select {
-	case a.looking <- struct{}{}:
-	case <-late.C:
+	if !a.turn() {
 		return sight{late: true}
 	}
+	late := time.NewTimer(lookTime)
+	defer late.Stop()
 	found := make(chan caller.Peer, 1)
+	var over atomic.Bool // set by whoever comes first: the end of the look, or that of its time
 	go func() {
 		defer func() { <-a.looking }()
-		found <- find()
+		peer := find()
+		if !over.CompareAndSwap(false, true) {
+			a.hanging.Add(-1)
+		}
+		found <- peer
 	}()
 	select {
 	case peer := <-found:
 		return sight{Peer: peer}
 	case <-late.C:
-		return sight{late: true}
+		if over.CompareAndSwap(false, true) {
+			a.hanging.Add(1)
+			return sight{late: true}
+		}
+		return sight{Peer: <-found}
+	}
+}
+
+// turn waits for a place to look from. It is false where none comes.
+func (a *API) turn() bool {
+	queue := time.NewTimer(queueTime)
+	defer queue.Stop()
+	check := time.NewTicker(lookTime)
+	defer check.Stop()
+	for {
+		select {
+		case a.looking <- struct{}{}:
+			return true
+		case <-check.C:
+			if a.hanging.Load() == lookAtOnce {
+				return false
+			}
+		case <-queue.C:
+			return false
+		}
 	}
 }
 

@@ -5,6 +5,8 @@ import (
 	"net/http/httptest"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"sallyport.example/internal/caller"
 	"sallyport.example/internal/fault"
@@ -61,4 +63,24 @@ func TestLookingHangs(t *testing.T) {
 	if got := a.look(func() caller.Peer { return caller.Peer{Governed: 7} }); got.late || got.Governed != 7 {
 		t.Errorf("%+v", got)
 	}
+}
+
+// Many callers at once are looked at in turn: none is refused for the number of the others.
+func TestManyCallersWaitForTheirTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &API{looking: make(chan struct{}, lookAtOnce)}
+		var all sync.WaitGroup
+		for i := range 200 {
+			all.Go(func() {
+				got := a.look(func() caller.Peer { time.Sleep(lookTime / 4); return caller.Peer{Governed: i + 1} })
+				if got.late || got.Governed != i+1 {
+					t.Errorf("caller %d: %+v", i, got)
+				}
+			})
+		}
+		all.Wait()
+		if n := a.hanging.Load(); n != 0 {
+			t.Errorf("%d hang", n)
+		}
+	})
 }

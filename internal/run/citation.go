@@ -33,6 +33,26 @@ const (
 	External Origin = "external" // from outside the organisation: it can't be shown as the agent's own knowledge (AT-4)
 )
 
+// Grade is how much of a citation was verified.
+type Grade string
+
+const (
+	SourceOnly Grade = "source" // the run read the source: nothing shows that it says so
+	ByRecord   Grade = "record" // the record that it names is in what was read
+	ByQuote    Grade = "quote"  // its quote is in what was read
+)
+
+// grade is that of a citation that was verified.
+func (c Citation) grade() Grade {
+	switch {
+	case c.Quote != "":
+		return ByQuote
+	case c.RecordID != "":
+		return ByRecord
+	}
+	return SourceOnly
+}
+
 // Checked is a citation with what the gateway found.
 type Checked struct {
 	Citation
@@ -41,6 +61,7 @@ type Checked struct {
 	CallID    string    `json:"call_id,omitempty"`   // that call
 	Operation string    `json:"operation,omitempty"` // and its operation
 	ReadAt    time.Time `json:"read_at,omitzero"`    // when the gateway made the call
+	Grade     Grade     `json:"grade,omitempty"`     // what was verified
 	Why       string    `json:"why,omitempty"`       // it is not verified
 }
 
@@ -73,19 +94,9 @@ func CheckCitations(output json.RawMessage, d *agent.Declaration, reads []Read, 
 				Try("Declare it under dataSources and have the declaration approved, or take the fact from a source that is declared.")
 		}
 		one := c.check(reads, ended)
-		q.Given++
-		if c.Quote != "" {
-			q.Quotes++
-		}
-		if one.Verified && c.Quote != "" {
-			q.Matched++
-		}
-		if one.Verified {
-			q.Verified++
-		}
 		all = append(all, one)
 	}
-	return all, q, backed(output, d, all)
+	return all, QualityOf(all), backed(output, d, all)
 }
 
 // backed requires that the facts of an output have verified citations.
@@ -189,6 +200,9 @@ func (c Citation) check(reads []Read, ended time.Time) Checked {
 			one.Why, one.Verified, one.CallID, one.Operation, one.ReadAt, one.Origin = why, why == "", r.CallID, r.Operation, r.At, Internal
 			if r.External {
 				one.Origin = External
+			}
+			if one.Grade = ""; one.Verified {
+				one.Grade = c.grade()
 			}
 		}
 	}

@@ -6,6 +6,7 @@ package run
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -121,6 +122,43 @@ type Quality struct {
 // Plus adds two.
 func (q Quality) Plus(o Quality) Quality {
 	return Quality{q.Given + o.Given, q.Verified + o.Verified, q.Quotes + o.Quotes, q.Matched + o.Matched}
+}
+
+// QualityOf counts citations that were checked.
+func QualityOf(all []Checked) (q Quality) {
+	for _, c := range all {
+		q.Given++
+		if c.Verified {
+			q.Verified++
+		}
+		if c.Quote != "" {
+			q.Quotes++
+		}
+		if c.Quote != "" && c.Verified {
+			q.Matched++
+		}
+	}
+	return q
+}
+
+// Proof says in words what citations prove: that a source was read is less than that it says so.
+func Proof(all []Checked) string {
+	q := QualityOf(all)
+	sourceOnly := 0
+	for _, c := range all {
+		if c.Grade == SourceOnly {
+			sourceOnly++
+		}
+	}
+	switch {
+	case q.Given == 0:
+		return "No citations: nothing says where this is from."
+	case q.Verified == 0:
+		return fmt.Sprintf("None of %d citations could be verified.", q.Given)
+	case q.Verified == sourceOnly:
+		return fmt.Sprintf("%d of %d citations verified, by source only: the source was read, and nothing shows that it says so.", q.Verified, q.Given)
+	}
+	return fmt.Sprintf("%d of %d citations verified: %d by a record or a quote that was read, %d by source only.", q.Verified, q.Given, q.Verified-sourceOnly, sourceOnly)
 }
 
 // MaxInput bounds the input of a run, in bytes.

@@ -45,12 +45,21 @@ func (c *carried) task() ([]byte, error) {
 	return call.Encode(task{c.run.ID, c.r.o.AgentURL(), c.run.Session, c.token, c.run.Input, c.run.Deadline})
 }
 
-// signature is the header that signs a body of a run of kind http: "t=<seconds since 1970>,v1=<hex HMAC-SHA256 of the secret over t "." run id "." body>".
+// signature is the header that signs a body of a run of kind http: "t=<seconds since 1970>,v1=<hex HMAC-SHA256 of the secret over direction "." t "." run id "."
+// body>". The direction keeps a request from being sent back as an answer.
 const signature = "Sallyport-Signature"
 
-func sign(secret []byte, t, runID string, body []byte) string {
+// direction says who signed.
+type direction string
+
+const (
+	request direction = "request" // the gateway
+	answer  direction = "answer"  // the agent
+)
+
+func sign(secret []byte, d direction, t, runID string, body []byte) string {
 	mac := hmac.New(sha256.New, secret)
-	mac.Write([]byte(t + "." + runID + "."))
+	mac.Write([]byte(string(d) + "." + t + "." + runID + "."))
 	mac.Write(body)
 	return "t=" + t + ",v1=" + hex.EncodeToString(mac.Sum(nil))
 }
@@ -74,7 +83,7 @@ func (c *carried) post(ctx context.Context) ([]byte, error) {
 		if secret = []byte(c.r.o.Env(name)); len(secret) == 0 {
 			return nil, fault.New(fault.ConfigurationInvalid, "The environment variable %s, which holds the secret of the agent's runs, is empty.", name).Try("Set it and restart the gateway.")
 		}
-		req.Header.Set(signature, sign(secret, strconv.FormatInt(c.r.o.Clock().Unix(), 10), c.run.ID, body))
+		req.Header.Set(signature, sign(secret, request, strconv.FormatInt(c.r.o.Clock().Unix(), 10), c.run.ID, body))
 	}
 	transport := &http.Transport{ // no proxy may see the token
 		DialContext: dialer(c.decl.Run.Loopback()).DialContext, DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: 64 << 10,
@@ -85,7 +94,7 @@ func (c *carried) post(ctx context.Context) ([]byte, error) {
 		return nil, fault.Wrap(err, fault.UpstreamFailed, "The agent's address gave no answer: %s.", display.Line(err.Error(), 200))
 	}
 	defer resp.Body.Close()
-	answer, err := io.ReadAll(io.LimitReader(resp.Body, run.MaxOutput+1))
+	said, err := io.ReadAll(io.LimitReader(resp.Body, run.MaxOutput+1))
 	if err != nil {
 		return nil, fault.Wrap(err, fault.UpstreamFailed, "The agent's answer broke off.")
 	}
@@ -95,10 +104,10 @@ func (c *carried) post(ctx context.Context) ([]byte, error) {
 		return nil, fault.New(fault.UpstreamFailed, "The agent's address answered with HTTP status %d.", resp.StatusCode)
 	case media != "application/json":
 		return nil, fault.New(fault.OutputInvalid, "The agent's address answered with the media type %s, and not with application/json.", display.Quote(media, 80))
-	case secret != nil && !signed(secret, resp.Header.Get(signature), c.run.ID, answer, c.r.o.Clock()):
+	case secret != nil && !signed(secret, resp.Header.Get(signature), c.run.ID, said, c.r.o.Clock()):
 		return nil, fault.New(fault.OutputInvalid, "The answer does not have the signature that the agent's secret gives it.").At(signature)
 	}
-	return answer, nil
+	return said, nil
 }
 
 // maxSkew is how old a signature may be.
@@ -111,7 +120,7 @@ func signed(secret []byte, header, runID string, body []byte, now time.Time) boo
 	if !found || err != nil || now.Sub(time.Unix(at, 0)).Abs() > maxSkew {
 		return false
 	}
-	return hmac.Equal([]byte(header), []byte(sign(secret, t, runID, body)))
+	return hmac.Equal([]byte(header), []byte(sign(secret, answer, t, runID, body)))
 }
 
 // dialer connects only to this machine if loopback is set: such an answer is not encrypted, and a name could lead elsewhere.

@@ -467,12 +467,12 @@ func TestRunOfAnAddress(t *testing.T) {
 		sign := func(secret string, b []byte) string {
 			at := fmt.Sprint(time.Now().Unix())
 			mac := hmac.New(sha256.New, []byte(secret))
-			fmt.Fprintf(mac, "%s.%s.%s", at, task.RunID, b)
+			fmt.Fprintf(mac, "answer.%s.%s.%s", at, task.RunID, b)
 			return "t=" + at + ",v1=" + hex.EncodeToString(mac.Sum(nil))
 		}
 		at, _, _ := strings.Cut(strings.TrimPrefix(r.Header.Get("Sallyport-Signature"), "t="), ",")
 		mac := hmac.New(sha256.New, []byte("correct horse"))
-		fmt.Fprintf(mac, "%s.%s.%s", at, task.RunID, body)
+		fmt.Fprintf(mac, "request.%s.%s.%s", at, task.RunID, body)
 		if r.Header.Get("Sallyport-Signature") != "t="+at+",v1="+hex.EncodeToString(mac.Sum(nil)) || r.Header.Get("Authorization") != "Bearer "+task.SessionToken {
 			t.Errorf("the request is signed with %q", r.Header.Get("Sallyport-Signature"))
 		}
@@ -480,6 +480,11 @@ func TestRunOfAnAddress(t *testing.T) {
 		switch mode.Load() {
 		case "redirect":
 			http.Redirect(rw, r, "/elsewhere", http.StatusTemporaryRedirect)
+			return
+		case "echo": // the gateway's own words, with its own signature
+			rw.Header().Set("Sallyport-Signature", r.Header.Get("Sallyport-Signature"))
+			rw.Header().Set("Content-Type", "application/json")
+			rw.Write(body)
 			return
 		case "hang":
 			<-r.Context().Done()
@@ -507,7 +512,7 @@ func TestRunOfAnAddress(t *testing.T) {
 	defer srv.Close()
 	w, _, _ = onDuty(t, "", advisor(fmt.Sprintf("run: {kind: http, url: '%s/run', secret: '${ADVISOR_SECRET}'}", srv.URL), 2000))
 	for _, c := range []struct{ mode, status, code string }{
-		{"well", "done", ""}, {"chain", "done", ""}, {"forged", "failed", "output.invalid"}, {"html", "failed", "output.invalid"}, {"redirect", "failed", "upstream.failed"}, {"hang", "timeout", "time.exceeded"},
+		{"well", "done", ""}, {"chain", "done", ""}, {"forged", "failed", "output.invalid"}, {"echo", "failed", "output.invalid"}, {"html", "failed", "output.invalid"}, {"redirect", "failed", "upstream.failed"}, {"hang", "timeout", "time.exceeded"},
 	} {
 		mode.Store(c.mode)
 		r := runToEnd(t, w.root, json.RawMessage(`{}`))
@@ -518,4 +523,54 @@ func TestRunOfAnAddress(t *testing.T) {
 			t.Errorf("%s: the run's token reads after its end: %d", c.mode, status)
 		}
 	}
+}
+
+// A hundred runs at once: each waits for the others to have begun, so none is refused, none waits for another's end, and each has an output.
+func TestManyRunsAtOnce(t *testing.T) {
+	const many = 100
+	var w *world
+	var begun atomic.Int32
+	all := make(chan struct{})
+	srv := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		var task struct {
+			RunID        string `json:"run_id"`
+			SessionToken string `json:"session_token"`
+			SessionID    string `json:"session_id"`
+		}
+		if err := json.NewDecoder(r.Body).Decode(&task); err != nil {
+			t.Error(err)
+		}
+		if begun.Add(1) == many {
+			close(all)
+		}
+		select {
+		case <-all:
+		case <-r.Context().Done():
+			return
+		}
+		status, read := w.send("POST", w.agent+"/v1/session/"+task.SessionID+"/calls", task.SessionToken, `{"tool":"incidents_get","arguments":{"id":"INC-7"}}`, nil)
+		if status != 200 || !bytes.Contains(read, []byte("Disk is full")) {
+			t.Errorf("the agent reads %d %s", status, read)
+		}
+		now := time.Now().UTC().Format(time.RFC3339Nano)
+		rw.Header().Set("Content-Type", "application/json")
+		fmt.Fprintf(rw, `{"recommendationId":%q,"agentId":"incident-advisor","timestamp":%q,"recommendation":{"action":"WAIT","confidence":0.5,"reasoning":"It heals itself.","evidence":[]},"metadata":{"executionTime":1,"tokensUsed":0,"modelVersion":"none"},"citations":[{"source":"incidents","timestamp":%q,"confidence":1}]}`, task.RunID, now, now)
+	}))
+	defer srv.Close()
+	w, _, _ = onDuty(t, "limits: {calls_per_minute: 100000}\n", advisor(fmt.Sprintf("run: {kind: http, url: '%s/run'}", srv.URL), 300_000))
+	carol := w.tokenOf("carol", "operator")
+	var asking sync.WaitGroup
+	for range many {
+		asking.Go(func() {
+			c := w.client(w.admin, carol) // with a connection of its own, as a program of its own has
+			r, err := c.StartRun(t.Context(), "incident-advisor", client.RunRequest{Input: json.RawMessage(`{}`)})
+			for err == nil && r.Status == "running" {
+				r, err = c.Run(t.Context(), r.RunID, 20*time.Second)
+			}
+			if err != nil || r.Status != "done" || r.Calls != 1 {
+				t.Errorf("%+v %v", r, err)
+			}
+		})
+	}
+	asking.Wait()
 }
