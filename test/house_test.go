@@ -43,7 +43,7 @@ var outside = map[string][]string{
 	"golang.org/x/sync":                               {"internal/upstream", "internal/store", "internal/mcpapi"},
 	"golang.org/x/sys":                                {"cmd/sallyport", "internal/store", "internal/upstream", "internal/sandbox", "internal/comm/files", "internal/comm/exec"},
 	"golang.org/x/time":                               {"internal/upstream"},
-	"golang.org/x/text":                               {"provenance", "internal/call", "internal/threat", "internal/declare", "internal/egress", "internal/project", "internal/comm/fetch", "internal/comm/files", "internal/comm/search", "internal/knowledge"},
+	"golang.org/x/text":                               {"provenance", "internal/call", "internal/threat", "internal/screen", "internal/declare", "internal/egress", "internal/project", "internal/comm/fetch", "internal/comm/files", "internal/comm/search", "internal/knowledge"},
 	"github.com/zricethezav/gitleaks/v8":              {"internal/threat"},
 	"github.com/wasilibs/go-pgquery":                  {"internal/statement"},
 }

@@ -1,0 +1,367 @@
+package screen
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Bounds of a file of rules.
+const (
+	MaxRulesFile = 256 << 10
+	maxRules     = 1000
+	maxClasses   = 250
+	maxSteps     = 8
+	maxGap       = 40
+	maxWeight    = 9
+	maxWord      = 40
+	maxMark      = 60
+)
+
+// rule is met where words of its classes follow one another with so many words between them at most.
+type rule struct {
+	id       string
+	weight   float32
+	template bool // it has words of a published benchmark's template
+	steps    []step
+	first    int // index of its first step among all steps
+}
+
+type step struct{ class, gap int }
+
+// place is a step of a rule.
+type place struct{ rule, step int32 }
+
+// mark is a text, in small letters, that is looked for as it stands.
+type mark struct {
+	text string
+	rule int32
+}
+
+// rules are all that a detector knows.
+type rules struct {
+	date    time.Time
+	all     []rule
+	steps   int
+	of      [][]place // by class: the steps that want it, later steps of a rule first
+	classes map[string]int
+	slots   []slot // open addressing by hash
+	bloom   [1024]uint64
+	lists   [][]uint8 // classes of a slot
+	opens   [256]bool // bytes with which marks begin
+	marks   []mark
+
+	reversed, rotated       int // classes of words in other spellings
+	hiddenTags, hiddenMarks int32
+}
+
+type slot struct {
+	hash uint32
+	list uint32 // index of lists, plus one
+}
+
+// met says where each step of each rule was last reached, by the number of the word. Numbers only rise, so that nothing has to be cleared.
+type met struct {
+	at   uint32
+	last []uint32
+}
+
+// apart is more than any rule spans: what an earlier text reached is out of reach for the next.
+const apart = maxSteps * (maxGap + 2)
+
+func (m *met) begin() {
+	if m.at > 1<<31 {
+		m.at = 0
+		clear(m.last)
+	}
+	m.at += apart
+}
+
+func (r *rules) maybe(h uint32) bool { return r.bloom[h>>6&1023]>>(h&63)&1 != 0 }
+
+func (r *rules) find(h uint32) []uint8 {
+	for i := h; ; i++ {
+		s := &r.slots[i&uint32(len(r.slots)-1)]
+		if s.list == 0 {
+			return nil
+		}
+		if s.hash == h {
+			return r.lists[s.list-1]
+		}
+	}
+}
+
+// word takes the rules a step further that want this word.
+func (s *reading) word(h uint32) bool {
+	classes := s.d.rules.find(h)
+	for _, c := range classes {
+		switch int(c) {
+		case s.d.rules.reversed:
+			s.wants.reversed = true
+		case s.d.rules.rotated:
+			s.wants.rotated = true
+		}
+		for _, p := range s.d.rules.of[c] {
+			r := &s.d.rules.all[p.rule]
+			k := r.first + int(p.step)
+			if p.step > 0 && s.met.at-s.met.last[k-1]-1 > uint32(r.steps[p.step].gap) {
+				continue
+			}
+			s.met.last[k] = s.met.at
+			if int(p.step) == len(r.steps)-1 {
+				s.fire(p.rule)
+			}
+		}
+	}
+	return len(classes) > 0
+}
+
+// mark looks for the marks that begin here.
+func (s *reading) mark(b []byte) {
+	for i := range s.d.rules.marks {
+		m := &s.d.rules.marks[i]
+		if m.text[0] != b[0] || len(b) < len(m.text) {
+			continue
+		}
+		k := 1
+		for k < len(m.text) {
+			c := b[k]
+			if c >= 'A' && c <= 'Z' {
+				c |= 0x20
+			}
+			if c != m.text[k] {
+				break
+			}
+			k++
+		}
+		if k == len(m.text) {
+			s.fire(m.rule)
+		}
+	}
+}
+
+// parser reads files of rules. A file has lines of these forms; what follows # at the beginning of a line is a comment:
+//
+//	date 2026-11-24
+//	class NAME word word …            a second line of the same name adds words
+//	rule ID WEIGHT [template] : CLASS GAP CLASS GAP CLASS
+//	mark ID WEIGHT [template] : text, as it stands, in small letters
+//
+// GAP is how many other words may stand between. WEIGHT is what is added to the score, up to 9.
+type parser struct {
+	r     *rules
+	words map[uint32][]uint8
+	ids   map[string]bool
+}
+
+func (p *parser) file(name string, b []byte) error {
+	if len(b) > MaxRulesFile {
+		return fmt.Errorf("%s: over %d bytes", name, MaxRulesFile)
+	}
+	var date time.Time
+	lines := bufio.NewScanner(bytes.NewReader(b))
+	lines.Buffer(nil, MaxRulesFile+1)
+	for n := 1; lines.Scan(); n++ {
+		line := strings.TrimSpace(lines.Text())
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		kind, rest, _ := strings.Cut(line, " ")
+		var err error
+		switch kind {
+		case "date":
+			if date, err = time.Parse(time.DateOnly, strings.TrimSpace(rest)); err != nil {
+				err = fmt.Errorf("a date has the form 2026-11-24")
+			}
+		case "class":
+			err = p.class(rest)
+		case "rule", "mark":
+			err = p.rule(kind, rest)
+		default:
+			err = fmt.Errorf("a line begins with date, class, rule or mark")
+		}
+		if err != nil {
+			return fmt.Errorf("%s: line %d: %w", name, n, err)
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	if date.IsZero() {
+		return fmt.Errorf("%s: it has no line with its date, such as: date 2026-11-24", name)
+	}
+	if date.After(p.r.date) {
+		p.r.date = date
+	}
+	return nil
+}
+
+func (p *parser) class(rest string) error {
+	fields := strings.Fields(rest)
+	if len(fields) < 2 {
+		return fmt.Errorf("a class has a name and words")
+	}
+	c, ok := p.r.classes[fields[0]]
+	if !ok {
+		if c = len(p.r.of); c == maxClasses {
+			return fmt.Errorf("over %d classes", maxClasses)
+		}
+		p.r.classes[fields[0]] = c
+		p.r.of = append(p.r.of, nil)
+	}
+	for _, w := range fields[1:] {
+		if len(w) > maxWord {
+			return fmt.Errorf("the word %.20q… is over %d bytes", w, maxWord)
+		}
+		p.add(hashWord(w), uint8(c))
+	}
+	return nil
+}
+
+func (p *parser) add(h uint32, class uint8) {
+	if !bytes.Contains(p.words[h], []byte{class}) {
+		p.words[h] = append(p.words[h], class)
+	}
+}
+
+// hashWord hashes a word as a reading does.
+func hashWord(w string) uint32 {
+	h, f := uint32(offset32), folded()
+	for _, r := range w {
+		if r < 0x80 {
+			h = (h ^ uint32(ascii[r])) * prime32
+		} else if r = f.of(r); r != dropped {
+			h = (h ^ uint32(r)) * prime32
+		}
+	}
+	return h
+}
+
+func (p *parser) rule(kind, rest string) error {
+	head, body, ok := strings.Cut(rest, " : ")
+	fields := strings.Fields(head)
+	if !ok || len(fields) < 2 || len(fields) > 3 || len(fields) == 3 && fields[2] != "template" {
+		return fmt.Errorf("a %s has the form: %s ID WEIGHT [template] : …", kind, kind)
+	}
+	w, err := strconv.ParseFloat(fields[1], 32)
+	if err != nil || !(w > 0 && w <= maxWeight) {
+		return fmt.Errorf("the weight of %s is not above 0 and at most %d", fields[0], maxWeight)
+	}
+	if len(fields[0]) > maxWord || p.ids[fields[0]] {
+		return fmt.Errorf("the id %.40q is there twice, or is over %d bytes", fields[0], maxWord)
+	}
+	if len(p.r.all) == maxRules {
+		return fmt.Errorf("over %d rules", maxRules)
+	}
+	p.ids[fields[0]] = true
+	r := rule{id: fields[0], weight: float32(w), template: len(fields) == 3, first: p.r.steps}
+	if kind == "mark" {
+		text := strings.TrimSpace(body)
+		if len(text) < 3 || len(text) > maxMark || ascii[text[0]] != ' ' || strings.ToLower(text) != text {
+			return fmt.Errorf("the text of the mark %s has 3 to %d bytes, in small letters, and begins with a sign", r.id, maxMark)
+		}
+		p.r.opens[text[0]] = true
+		p.r.marks = append(p.r.marks, mark{text, int32(len(p.r.all))})
+	} else if err := p.steps(&r, strings.Fields(body)); err != nil {
+		return err
+	}
+	p.r.all = append(p.r.all, r)
+	return nil
+}
+
+func (p *parser) steps(r *rule, fields []string) error {
+	if len(fields)%2 == 0 || len(fields) < 3 || len(fields) > 2*maxSteps-1 {
+		return fmt.Errorf("the rule %s has not the form CLASS GAP CLASS, with %d classes at most", r.id, maxSteps)
+	}
+	for i := 0; i < len(fields); i += 2 {
+		c, ok := p.r.classes[fields[i]]
+		if !ok {
+			return fmt.Errorf("the rule %s names a class %.40q that is not there; classes stand above rules", r.id, fields[i])
+		}
+		st := step{class: c}
+		if i > 0 {
+			gap, err := strconv.Atoi(fields[i-1])
+			if err != nil || gap < 0 || gap > maxGap {
+				return fmt.Errorf("a gap of the rule %s is not a number from 0 to %d", r.id, maxGap)
+			}
+			st.gap = gap
+		}
+		r.steps = append(r.steps, st)
+	}
+	for i := len(r.steps) - 1; i >= 0; i-- {
+		c := r.steps[i].class
+		p.r.of[c] = append(p.r.of[c], place{int32(len(p.r.all)), int32(i)})
+	}
+	p.r.steps += len(r.steps)
+	return nil
+}
+
+// otherSpellings are words by which a text that is spelled backwards or turned by 13 letters is known.
+var otherSpellings = []string{"ignore", "instructions", "instruction", "previous", "disregard", "system", "prompt", "reveal", "password", "override", "forget"}
+
+// parseRules reads the rules of the program and those of an operator.
+func parseRules(own []byte, name string, operators []byte) (*rules, error) {
+	r := &rules{classes: map[string]int{}, hiddenTags: -1, hiddenMarks: -1}
+	p := &parser{r: r, words: map[uint32][]uint8{}, ids: map[string]bool{}}
+	if err := p.file("the program's own rules", own); err != nil {
+		return nil, err
+	}
+	if operators != nil {
+		if err := p.file(name, operators); err != nil {
+			return nil, err
+		}
+	}
+	r.reversed, r.rotated = len(r.of), len(r.of)+1
+	r.of = append(r.of, nil, nil)
+	for _, w := range otherSpellings {
+		b := []byte(w)
+		for i, j := 0, len(b)-1; i < j; i, j = i+1, j-1 {
+			b[i], b[j] = b[j], b[i]
+		}
+		p.add(hashWord(string(b)), uint8(r.reversed))
+		p.add(hashWord(string(rotate([]byte(w)))), uint8(r.rotated))
+	}
+	for i := range r.all {
+		switch r.all[i].id {
+		case "hidden-tags":
+			r.hiddenTags = int32(i)
+		case "hidden-selectors":
+			r.hiddenMarks = int32(i)
+		}
+	}
+	r.index(p.words)
+	return r, nil
+}
+
+func (r *rules) index(words map[uint32][]uint8) {
+	size := 16
+	for size < 2*len(words)+2 {
+		size *= 2
+	}
+	r.slots = make([]slot, size)
+	for h, classes := range words {
+		r.lists = append(r.lists, classes)
+		i := h
+		for r.slots[i&uint32(size-1)].list != 0 {
+			i++
+		}
+		r.slots[i&uint32(size-1)] = slot{h, uint32(len(r.lists))}
+		r.bloom[h>>6&1023] |= 1 << (h & 63)
+	}
+}
+
+// rotate turns each letter by 13, in place.
+func rotate(b []byte) []byte {
+	for i, c := range b {
+		switch {
+		case c >= 'a' && c <= 'z':
+			b[i] = 'a' + (c-'a'+13)%26
+		case c >= 'A' && c <= 'Z':
+			b[i] = 'A' + (c-'A'+13)%26
+		}
+	}
+	return b
+}

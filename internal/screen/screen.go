@@ -1,0 +1,262 @@
+// Package screen tells how much a text looks like an attempt to order an agent about: the words of a result, an argument, a request or a definition that
+// say to leave the task, to hide something, to give something away. It reads; what a hit does is decided elsewhere.
+//
+// A text is read in one pass, folded: small letters, letters that look alike as one, nothing invisible. Escapes are undone, and what is encoded is read as well,
+// two levels deep and up to four times the length of the text; what lies beyond is reported as not screened. Rules, which are data, and a small linear model
+// of words and letters score each window of some thirty words; the text has the score of its highest window.
+//
+// A hit is a reason for care and proves nothing, and no hit proves nothing either: an order in plain words inside data looks like any other sentence. Nothing
+// may rest on this package alone.
+package screen
+
+import (
+	_ "embed"
+	"sync"
+	"time"
+)
+
+// Channel is by what way a text comes.
+type Channel string
+
+// The channels.
+const (
+	Request    Channel = "request"    // a person's words
+	Model      Channel = "model"      // a model's message
+	Arguments  Channel = "arguments"  // of a call
+	Result     Channel = "result"     // of a tool
+	Definition Channel = "definition" // of a tool, or a server's instructions
+	Page       Channel = "page"       // fetched
+	Snippet    Channel = "snippet"    // of a search
+	Document   Channel = "document"   // of the knowledge store
+	Output     Channel = "output"     // of a program
+)
+
+// Channels are all of them.
+var Channels = []Channel{Request, Model, Arguments, Result, Definition, Page, Snippet, Document, Output}
+
+// kind is which thresholds hold for a channel: what people and models write to agents reads like an order more often than what tools return.
+func (c Channel) kind() int {
+	switch c {
+	case Request, Model, Arguments:
+		return people
+	}
+	return tools
+}
+
+// Report is what was found in a text.
+type Report struct {
+	Hit bool
+	// Score is above 0 where the text is above the threshold of its channel and length.
+	Score float32
+	// Rule is the heaviest rule that was met where the score is highest; "model" where none was.
+	Rule string
+	// Partly says that something of the text was not screened, because it was encoded too deeply or was too much.
+	Partly bool
+}
+
+//go:embed rules.txt
+var ownRules []byte
+
+//go:embed model.bin
+var ownModel string
+
+// Detector is ready to screen texts. It does not change, and is safe for concurrent use.
+type Detector struct {
+	rules            *rules
+	model            *model
+	fold             *foldings
+	withoutTemplates bool
+	pool             sync.Pool // *scratch
+}
+
+// Options changes what a detector knows.
+type Options struct {
+	// Rules is an operator's own file, which adds to the program's rules, and Name what errors call it.
+	Rules []byte
+	Name  string
+	// WithoutTemplates leaves out the rules that have words of published benchmarks.
+	WithoutTemplates bool
+	// Model is a model's file, in place of the program's.
+	Model string
+}
+
+// New reads rules and model.
+func New(o Options) (*Detector, error) {
+	r, err := parseRules(ownRules, o.Name, o.Rules)
+	if err != nil {
+		return nil, err
+	}
+	file := ownModel
+	if o.Model != "" {
+		file = o.Model
+	}
+	m, err := parseModel(file)
+	if err != nil {
+		return nil, err
+	}
+	d := &Detector{rules: r, model: m, fold: folded(), withoutTemplates: o.WithoutTemplates}
+	d.pool.New = func() any {
+		s := &scratch{}
+		s.reading.d = d
+		s.reading.met.last = make([]uint32, r.steps)
+		return s
+	}
+	return d, nil
+}
+
+// Version names the model and the date of the newest rules.
+func (d *Detector) Version() string {
+	return d.model.Version + "/" + d.rules.date.Format(time.DateOnly)
+}
+
+// Dated is the date of the newest rules.
+func (d *Detector) Dated() time.Time { return d.rules.date }
+
+const (
+	levels      = 2 // of encoding
+	decodedMost = 4 // times the text
+	keptMost    = 4 << 20
+)
+
+// scratch is memory of one pass; nothing in it outlives a call.
+type scratch struct {
+	reading   reading
+	plain     [levels + 1][2][]byte // by level: escapes undone once, and twice
+	decoded   [levels + 1][]byte
+	respelled []byte
+
+	score  float32
+	rule   int32
+	left   int // bytes that may still be decoded
+	partly bool
+}
+
+// Scan screens a text.
+func (d *Detector) Scan(channel Channel, text []byte) Report {
+	s := d.pool.Get().(*scratch)
+	s.score, s.rule, s.partly, s.left = lowest, -1, false, decodedMost*len(text)
+	s.text(text, 0)
+	r := Report{Score: s.score - d.model.limit(channel.kind(), len(text)), Partly: s.partly, Rule: "model"}
+	r.Hit = r.Score > 0
+	if s.rule >= 0 {
+		r.Rule = d.rules.all[s.rule].id
+	}
+	s.release(d)
+	return r
+}
+
+func (s *scratch) release(d *Detector) {
+	size := cap(s.respelled)
+	for i := range s.plain {
+		size += cap(s.plain[i][0]) + cap(s.plain[i][1]) + cap(s.decoded[i])
+	}
+	if size <= keptMost {
+		d.pool.Put(s)
+	}
+}
+
+// text screens a text that was decoded so many times.
+func (s *scratch) text(b []byte, level int) {
+	for i := 0; escaped(b); i++ {
+		if i == levels {
+			var more bool
+			s.respelled, more = unescape(s.respelled[:0], b)
+			s.partly = s.partly || more
+			break
+		}
+		out, any := unescape(s.plain[level][i][:0], b)
+		s.plain[level][i] = out
+		if !any {
+			break
+		}
+		b = out
+	}
+	s.view(b)
+	s.others(b)
+	out := s.decoded[level][:0]
+	for from := 0; ; {
+		start, end := nextEncoded(b, from)
+		if start == len(b) {
+			break
+		}
+		from = end
+		if end-start > s.left {
+			s.partly = true
+			break
+		}
+		was := len(out)
+		out = undo(out, b[start:end])
+		if len(out) == was {
+			continue
+		}
+		if level == levels {
+			s.partly, out = true, out[:0]
+			break
+		}
+		s.left -= len(out) - was
+		if end < len(b) && b[end] == '=' || end+1 < len(b) && b[end] != '\n' && b[end] != '\r' { // lines of one text follow one another
+			out = append(out, '\n')
+		}
+	}
+	s.decoded[level] = out
+	if len(out) > 0 {
+		s.text(out, level+1)
+	}
+}
+
+// view reads one spelling of a text.
+func (s *scratch) view(b []byte) {
+	s.reading.read(b)
+	if s.reading.best > s.score {
+		s.score, s.rule = s.reading.best, s.reading.bestRule
+	}
+}
+
+// others reads the other spellings that the first one gave reason for.
+func (s *scratch) others(b []byte) {
+	w := s.reading.wants
+	if w.respelled {
+		s.respelled = s.reading.d.respell(s.respelled[:0], b)
+		s.view(s.respelled)
+	}
+	if w.reversed {
+		s.respelled = append(s.respelled[:0], b...)
+		for i, j := 0, len(b)-1; i < j; i, j = i+1, j-1 {
+			s.respelled[i], s.respelled[j] = s.respelled[j], s.respelled[i]
+		}
+		s.view(s.respelled)
+	}
+	if w.rotated {
+		s.respelled = rotate(append(s.respelled[:0], b...))
+		s.view(s.respelled)
+	}
+}
+
+// Chunk is some words in a row, as features for training.
+type Chunk struct {
+	Features []uint32 // each a hash
+	Bonus    float32  // what rules add
+}
+
+// Chunks returns a text's chunks, for training: in the first spelling, with escapes undone.
+func (d *Detector) Chunks(text []byte) []Chunk {
+	s := d.pool.Get().(*scratch)
+	defer d.pool.Put(s)
+	if escaped(text) {
+		text, _ = unescape(nil, text)
+	}
+	var out []Chunk
+	s.reading.collect = func(features []uint32, bonus float32) {
+		out = append(out, Chunk{append([]uint32(nil), features...), bonus})
+	}
+	s.reading.read(text)
+	s.reading.collect = nil
+	return out
+}
+
+// What training has to know of how chunks are judged.
+const (
+	WindowSpan = windowSpan
+	EvenOut    = evenOut
+	BonusMost  = bonusMost
+)
