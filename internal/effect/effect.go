@@ -91,7 +91,10 @@ type Run struct {
 	Inputs     *call.Inputs // those that a person was shown; nil: nobody was asked, or there are none
 	Upstreams  Upstreams
 	Models     Models
-	Exchange   *call.Exchange // messages that may pass meanwhile; the corridor guards it
+	// Release lets a piece of the result leave before the outcome, once the corridor has looked at the text, which is all of the piece and what left before
+	// it; an error ends the effect. nil: nothing leaves before.
+	Release  func(piece []byte, text string) error
+	Exchange *call.Exchange // messages that may pass meanwhile; the corridor guards it
 
 	// Agent is who calls, and Collections and Labels what it may read of the knowledge store.
 	Agent               string
@@ -129,6 +132,9 @@ type Upstreams interface {
 // *fault.NotDispatched if the request certainly never left), ResultTooLarge, ResultInvalid, OutputInvalid where the answer is another model's.
 type Models interface {
 	Ask(ctx context.Context, r wire.Request, room call.Room) (wire.Response, error)
+	// Stream hands over each event of an answer as it comes; an error of each ends it. An error of the provider's that came in place of an answer is a
+	// Response with a body. What was used is known as far as the answer says it.
+	Stream(ctx context.Context, r wire.Request, room call.Room, each func(e wire.Event) error) (wire.Response, wire.Usage, error)
 }
 
 // served holds what the effects on servers behind us have in common.

@@ -3,7 +3,10 @@ package effect
 import (
 	"context"
 	"encoding/json"
+	"net/http"
+	"slices"
 	"strconv"
+	"strings"
 
 	"sallyport.example/internal/agent"
 	"sallyport.example/internal/call"
@@ -35,8 +38,8 @@ func Conversation(e Effect, parameters []byte) []wire.Block {
 	if _, ok := e.(model); !ok {
 		return nil
 	}
-	form, _, body := wire.Unpack(parameters)
-	return wire.Blocks(form, body)
+	r := wire.Unpack(parameters)
+	return wire.Blocks(r.Form, r.Body)
 }
 
 func (m model) Operation() *catalogue.Operation { return m.op }
@@ -45,16 +48,19 @@ func (model) Traits() Traits                    { return Traits{Converses: true,
 
 // Parameters reads the request, and makes of it what is sent. A request of another provider's form is refused.
 func (m model) Parameters(arguments []byte) (Parameters, error) {
-	form, beta, body := wire.Unpack(arguments)
-	if form.Provider() != m.op.Model.Provider {
+	asked := wire.Unpack(arguments)
+	if asked.Form.Provider() != m.op.Model.Provider {
 		return Parameters{Canonical: arguments}, fault.New(fault.RequestMalformed, "The model is of the provider %s, whose requests have another form.", m.op.Model.Provider).At("model").
 			Try("Use the base address /%s of the gateway.", m.op.Model.Provider)
 	}
-	r, err := wire.Parse(form, beta, body, m.op.Model.Allow)
+	r, err := wire.Parse(asked.Form, asked.Beta, asked.Body, m.op.Model.Allow)
 	if err != nil {
 		return Parameters{Canonical: arguments}, err
 	}
-	packed, err := wire.Packed(r.Form, r.Beta, r.Body)
+	if r.Version = asked.Version; r.Form == wire.Messages && !slices.Contains(wire.Versions, r.Version) {
+		return Parameters{Canonical: arguments}, fault.New(fault.RequestMalformed, "The gateway's lists are for the versions %s of the API.", strings.Join(wire.Versions, " and ")).At("anthropic-version")
+	}
+	packed, err := wire.Packed(r)
 	if err != nil {
 		return Parameters{Canonical: arguments}, err
 	}
@@ -72,17 +78,51 @@ func (model) Renew(context.Context, Upstreams) error {
 func (model) Inputs(context.Context, string, []byte) (*call.Inputs, error) { return nil, nil }
 
 func (m model) Act(ctx context.Context, r Run) (Result, error) {
-	form, beta, body := wire.Unpack(r.Parameters.Canonical)
-	answer, err := r.Models.Ask(ctx, wire.Request{Form: form, Model: m.op.Model.ID, Beta: beta, Body: body}, r.Exchange.Room)
+	asked := wire.Unpack(r.Parameters.Canonical)
+	if asked.Stream {
+		return stream(ctx, r, asked)
+	}
+	answer, err := r.Models.Ask(ctx, asked, r.Exchange.Room)
 	if err != nil {
 		return Result{}, err
 	}
+	return answered(answer)
+}
+
+// answered is the result of an answer that came whole.
+func answered(answer wire.Response) (Result, error) {
 	b, err := call.Encode(map[string]any{"status": json.RawMessage(strconv.Itoa(answer.Status)), "headers": answer.Headers, "body": answer.Body})
 	record := map[string]any{"status": answer.Status}
 	if used, said := wire.UsageOf(answer.Body); said {
 		record["tokens"] = used
 	}
 	detail, _ := json.Marshal(record) // of numbers: can't fail
+	return Result{JSON: b, Record: detail}, err
+}
+
+// stream asks for an answer in pieces, and hands its text on as it comes. What can act stays in the result, as the rest.
+func stream(ctx context.Context, r Run, asked wire.Request) (Result, error) {
+	var left []byte
+	window := wire.NewWindow(r.Release == nil || wire.MustHold(asked.Form, asked.Body))
+	answer, used, err := r.Models.Stream(ctx, asked, r.Exchange.Room, func(e wire.Event) error {
+		piece, text := window.Add(e)
+		if len(piece) == 0 {
+			return nil
+		}
+		if err := r.Release(piece, text); err != nil {
+			return err
+		}
+		left = append(left, piece...)
+		return nil
+	})
+	if err != nil {
+		return Result{}, err
+	}
+	if answer.Status != http.StatusOK { // an error of the provider's, which comes whole
+		return answered(answer)
+	}
+	b, err := call.Encode(map[string]any{"status": json.RawMessage("200"), "headers": answer.Headers, "left": string(left), "rest": string(window.Rest())})
+	detail, _ := json.Marshal(map[string]any{"status": answer.Status, "tokens": used}) // of numbers: can't fail
 	return Result{JSON: b, Record: detail}, err
 }
 

@@ -21,12 +21,23 @@ import (
 type askedModels struct {
 	requests []wire.Request
 	answer   wire.Response
+	events   []wire.Event
 	err      error
 }
 
 func (a *askedModels) Ask(_ context.Context, r wire.Request, _ call.Room) (wire.Response, error) {
 	a.requests = append(a.requests, r)
 	return a.answer, a.err
+}
+
+func (a *askedModels) Stream(_ context.Context, r wire.Request, _ call.Room, each func(wire.Event) error) (wire.Response, wire.Usage, error) {
+	a.requests = append(a.requests, r)
+	for _, e := range a.events {
+		if err := each(e); err != nil {
+			return wire.Response{}, wire.Usage{}, err
+		}
+	}
+	return a.answer, wire.Usage{Input: 3, Output: 2}, a.err
 }
 
 func models(t *testing.T) *catalogue.Snapshot {

@@ -24,6 +24,8 @@ type Request struct {
 	Hold        time.Duration      // how long the call may be held while a person decides; 0: it is answered at once. Where silence permits, the call is held until then anyway
 	Waiting     func(desk.Waiting) // told while the call is held, from the goroutine of the call; nil: nobody
 	Exchange    call.Exchange
+	// Stream takes the pieces of a result that may leave before the outcome, from one goroutine at a time; its error ends the call. nil: nothing leaves before.
+	Stream func(piece []byte) error
 }
 
 // Answer is what the corridor gives back. Result is there only when the verdict permits and the call has run.

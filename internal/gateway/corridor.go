@@ -70,6 +70,7 @@ type ran struct {
 	at       time.Time     // when the effect began, on the monotonic clock
 	stores   *stored.Write // what it stores with its server; nil: nothing
 	reasons  reasons
+	left     left // what of its result left before the outcome
 }
 
 // talk guards the messages that may leave while a call runs.

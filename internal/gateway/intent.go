@@ -181,8 +181,13 @@ func (c *crossing) act(ctx context.Context) (effect.Result, error) {
 		shown = a.Inputs
 	}
 	collections, labels := c.decl.ReadsKnowledge()
+	var release func([]byte, string) error
+	if c.r.Stream != nil {
+		release = func(piece []byte, text string) error { return c.releasePiece(ctx, piece, text) }
+	}
 	return c.effect.Act(ctx, effect.Run{
-		Agent: c.agent, Collections: collections, Labels: labels,
+		Release: release,
+		Agent:   c.agent, Collections: collections, Labels: labels,
 		Inputs: shown, Session: c.session.ID, Parameters: effect.Parameters{Canonical: c.args, Selects: c.selects}, Upstreams: c.g.o.Upstreams, Models: c.g.o.Models, Exchange: c.exchange(),
 	})
 }

@@ -252,6 +252,9 @@ func (c *crossing) inspect(result effect.Result, err error) outcome {
 	if len(out.stored) > 0 {
 		detail["stored"] = out.stored
 	}
+	if c.ran.left.bytes > 0 {
+		detail["left"] = c.ran.left.record()
+	}
 	for name, value := range call.Members(out.detail) {
 		detail[name] = value
 	}

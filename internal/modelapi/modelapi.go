@@ -100,6 +100,9 @@ func (f *Face) serve(w http.ResponseWriter, r *http.Request) {
 	a := asked{f: f, w: w, r: r, provider: provider}
 	var form wire.Form
 	id, one := strings.CutPrefix(path, "/v1/models/")
+	if !one {
+		id = ""
+	}
 	switch {
 	case path == "/v1/models" || one:
 		a.method(http.MethodGet, func() { a.list(id) })
@@ -123,6 +126,7 @@ type asked struct {
 	r        *http.Request
 	provider wire.Provider
 	p        identity.Principal
+	begun    bool   // a piece of the answer has left
 	what     string // the model that it asks; "" as long as that is not read
 }
 
@@ -174,9 +178,6 @@ func (a *asked) principal() (identity.Principal, error) {
 
 // headers checks what the headers and the query say about the form of the request.
 func (a *asked) headers() error {
-	if v := a.r.Header.Get(headerVersion); v != "" && v != "2023-06-01" {
-		return fault.New(fault.RequestMalformed, "The version of the API is 2023-06-01.").At("anthropic-version")
-	}
 	if a.r.Header.Get(headerOpenAI) != "" {
 		return fault.New(fault.RequestMalformed, "No feature of this header passes.").At("openai-beta")
 	}
@@ -211,17 +212,17 @@ func (a *asked) ask(form wire.Form) {
 			beta = append(beta, name)
 		}
 	}
-	if stream, _ := call.Get(body, "stream"); string(stream) == "true" {
-		a.refuse(fault.New(fault.RequestMalformed, "This version does not stream answers.").At("stream").Try("Leave stream out."))
-		return
+	version := ""
+	if form == wire.Messages {
+		version = cmp.Or(a.r.Header.Get(headerVersion), wire.Versions[0])
 	}
-	packed, err := wire.Packed(form, beta, body)
+	packed, err := wire.Packed(wire.Request{Form: form, Beta: beta, Version: version, Body: body})
 	if err != nil {
 		a.refuse(err)
 		return
 	}
 	answer := a.f.g.Call(a.r.Context(), gateway.Request{
-		Principal: a.p, Method: call.AskModel, Tool: a.what, Arguments: packed, Door: Door, Exchange: call.Exchange{Room: hold},
+		Principal: a.p, Method: call.AskModel, Tool: a.what, Arguments: packed, Door: Door, Exchange: call.Exchange{Room: hold}, Stream: a.piece,
 	})
 	if answer.Verdict.Decision != fault.Permit || answer.Result == nil {
 		a.refused(answer.Verdict)
@@ -230,18 +231,45 @@ func (a *asked) ask(form wire.Form) {
 	a.deliver(answer.Result)
 }
 
-// deliver hands over what the provider answered.
+// piece hands over a piece of an answer that is streamed.
+func (a *asked) piece(events []byte) error {
+	if !a.begun {
+		a.begun = true
+		a.w.Header().Set("Content-Type", "text/event-stream")
+		a.w.WriteHeader(http.StatusOK)
+	}
+	if _, err := a.w.Write(events); err != nil {
+		return err
+	}
+	return http.NewResponseController(a.w).Flush()
+}
+
+// deliver hands over what the provider answered. Of an answer that is streamed that is the rest.
 func (a *asked) deliver(result json.RawMessage) {
+	if rest, is := call.GetText(result, "rest"); is {
+		if !a.begun {
+			a.passHeaders(result)
+		}
+		if err := a.piece([]byte(rest)); err != nil {
+			a.f.o.Log.Debug("the end of an answer did not reach its client", "error", err)
+		}
+		return
+	}
+	a.passHeaders(result)
+	raw, _ := call.Get(result, "status")
+	status, _ := strconv.Atoi(string(raw)) // inspected
+	body, _ := call.Get(result, "body")
+	a.write(status, body)
+}
+
+// passHeaders sets the headers of the provider's that SDKs read.
+func (a *asked) passHeaders(result json.RawMessage) {
 	headers, _ := call.Get(result, "headers")
 	for name, v := range call.Members(headers) {
 		if value, ok := call.Text(v); ok {
 			a.w.Header().Set(name, value)
 		}
 	}
-	raw, _ := call.Get(result, "status")
-	status, _ := strconv.Atoi(string(raw)) // inspected
-	body, _ := call.Get(result, "body")
-	a.write(status, body)
 }
 
 func (a *asked) write(status int, body []byte) {
@@ -278,7 +306,14 @@ func (a *asked) fail(status int, v fault.Verdict) {
 	for _, remedy := range v.Remedies {
 		message += " " + remedy.Text
 	}
-	a.write(status, wire.Refusal(a.provider, status, v.Code, fmt.Sprintf("%s (%s, from the gateway)", message, v.Code), v, v.RequestID))
+	refusal := wire.Refusal(a.provider, status, v.Code, fmt.Sprintf("%s (%s, from the gateway)", message, v.Code), v, v.RequestID)
+	if a.begun { // it ends the stream
+		if err := a.piece(wire.RefusalEvent(a.provider, refusal)); err != nil {
+			a.f.o.Log.Debug("the error that ends an answer did not reach its client", "error", err)
+		}
+		return
+	}
+	a.write(status, refusal)
 }
 
 // failure tells the codes of what was tried and failed at the provider: its SDK may try again, as without a gateway.

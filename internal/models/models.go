@@ -115,15 +115,20 @@ var plainID = regexp.MustCompile(`^[A-Za-z0-9_-]{1,128}$`)
 
 // Ask sends a request and reads its whole answer. Its errors are fault errors; a request that certainly never left is a *fault.NotDispatched.
 func (s *Set) Ask(ctx context.Context, r wire.Request, room call.Room) (wire.Response, error) {
-	m, known := (*s.all.Load())[r.Model]
-	if !known || m.Provider != r.Form.Provider() { // it was taken out of the configuration since it was judged
-		return wire.Response{}, &fault.NotDispatched{Err: fault.New(fault.ModelUndeclared, "The configuration has no such model any more.")}
+	m, err := s.find(r)
+	if err != nil {
+		return wire.Response{}, err
 	}
 	resp, err := s.send(ctx, m, r)
 	if err != nil {
 		return wire.Response{}, failed(ctx, err)
 	}
 	defer resp.Body.Close()
+	return s.whole(ctx, m, r, resp, room)
+}
+
+// whole reads an answer, or an error, that comes whole.
+func (s *Set) whole(ctx context.Context, m Model, r wire.Request, resp *http.Response, room call.Room) (wire.Response, error) {
 	body, err := read(resp, room)
 	if err != nil {
 		if ctx.Err() != nil {
@@ -131,12 +136,7 @@ func (s *Set) Ask(ctx context.Context, r wire.Request, room call.Room) (wire.Res
 		}
 		return wire.Response{}, err
 	}
-	out := wire.Response{Status: resp.StatusCode, Body: body, Headers: map[string]string{}}
-	for name, form := range passed {
-		if v := resp.Header.Get(name); form.MatchString(v) {
-			out.Headers[name] = v
-		}
-	}
+	out := wire.Response{Status: resp.StatusCode, Body: body, Headers: plainHeaders(resp.Header)}
 	switch {
 	case resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusForbidden:
 		// Its words can quote the key, and the agent can do nothing about it.
@@ -152,6 +152,70 @@ func (s *Set) Ask(ctx context.Context, r wire.Request, room call.Room) (wire.Res
 	return out, wire.CheckAnswer(r.Form, r.Model, m.AnswersAs, body)
 }
 
+// Stream sends a request and hands over the events of its answer as they come. An error of the provider's comes whole, as from Ask.
+func (s *Set) Stream(ctx context.Context, r wire.Request, room call.Room, each func(e wire.Event) error) (wire.Response, wire.Usage, error) {
+	m, err := s.find(r)
+	if err != nil {
+		return wire.Response{}, wire.Usage{}, err
+	}
+	resp, err := s.send(ctx, m, r)
+	if err != nil {
+		return wire.Response{}, wire.Usage{}, failed(ctx, err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		out, err := s.whole(ctx, m, r, resp, room)
+		return out, wire.Usage{}, err
+	}
+	out := wire.Response{Status: resp.StatusCode, Headers: plainHeaders(resp.Header)}
+	if media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); media != "text/event-stream" {
+		return out, wire.Usage{}, fault.New(fault.ResultInvalid, "The provider does not stream its answer; it was discarded.")
+	}
+	events := wire.NewStream(r, m.AnswersAs, &roomy{resp.Body, room})
+	for {
+		e, err := events.Next()
+		switch {
+		case errors.Is(err, io.EOF):
+			return out, events.Usage(), nil
+		case err != nil && ctx.Err() != nil:
+			return out, events.Usage(), failed(ctx, err)
+		case err != nil:
+			if f := (*fault.Error)(nil); !errors.As(err, &f) {
+				err = fault.Wrap(err, fault.UpstreamFailed, "The connection to the provider broke while its answer came.")
+			}
+			return out, events.Usage(), err
+		case m.Key != "" && bytes.Contains(e.Raw, []byte(m.Key)):
+			return out, events.Usage(), fault.New(fault.ResultInvalid, "The provider's answer quotes the gateway's credential; it was cut.")
+		}
+		if err := each(e); err != nil {
+			if ctx.Err() != nil {
+				err = failed(ctx, err)
+			}
+			return out, events.Usage(), err
+		}
+	}
+}
+
+// find is the configured model that a request asks.
+func (s *Set) find(r wire.Request) (Model, error) {
+	m, known := (*s.all.Load())[r.Model]
+	if !known || m.Provider != r.Form.Provider() { // it was taken out of the configuration since it was judged
+		return m, &fault.NotDispatched{Err: fault.New(fault.ModelUndeclared, "The configuration has no such model any more.")}
+	}
+	return m, nil
+}
+
+// plainHeaders are those of a provider's headers that are handed on.
+func plainHeaders(h http.Header) map[string]string {
+	all := map[string]string{}
+	for name, form := range passed {
+		if v := h.Get(name); form.MatchString(v) {
+			all[name] = v
+		}
+	}
+	return all
+}
+
 // send sends the very bytes that were judged.
 func (s *Set) send(ctx context.Context, m Model, r wire.Request) (*http.Response, error) {
 	address := m.Base
@@ -162,10 +226,14 @@ func (s *Set) send(ctx context.Context, m Model, r wire.Request) (*http.Response
 	if err != nil {
 		return nil, &dialError{err}
 	}
-	h := http.Header{"Content-Type": {"application/json"}, "Accept": {"application/json"}, "User-Agent": {"sallyport"}}
+	accept := "application/json"
+	if r.Stream {
+		accept = "text/event-stream"
+	}
+	h := http.Header{"Content-Type": {"application/json"}, "Accept": {accept}, "User-Agent": {"sallyport"}}
 	switch {
 	case m.Provider == wire.Anthropic:
-		h["Anthropic-Version"] = []string{"2023-06-01"}
+		h["Anthropic-Version"] = []string{r.Version}
 		if len(r.Beta) > 0 {
 			h["Anthropic-Beta"] = []string{strings.Join(r.Beta, ",")}
 		}

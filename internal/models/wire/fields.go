@@ -55,9 +55,10 @@ var messagesFields = fields{
 	"metadata":       of(fields{"user_id": orNull(text)}),
 	"thinking":       of(fields{"type": word("enabled", "disabled", "adaptive"), "budget_tokens": count, "display": word("summarized", "omitted")}, "type"),
 	"service_tier":   word("auto", "standard_only"),
-	"output_config":  of(fields{"effort": word("low", "medium", "high", "max", "xhigh"), "format": orNull(object)}),
-	"container":      kept("A container"),
-	"mcp_servers":    func(p *parser, at string, _ json.RawMessage) { hosted(p, at, "mcp_servers") },
+	"cache_control":  cacheControl, "inference_geo": orNull(text), "speed": orNull(word("standard", "fast")),
+	"output_config": of(fields{"effort": word("low", "medium", "high", "max", "xhigh"), "format": orNull(object)}),
+	"container":     kept("A container"),
+	"mcp_servers":   func(p *parser, at string, _ json.RawMessage) { hosted(p, at, "mcp_servers") },
 }
 
 var messageTool = fields{

@@ -63,31 +63,47 @@ type Request struct {
 	Form  Form
 	Model string
 	Beta  []string // the features of the header anthropic-beta, sorted
-	// Stream: the answer is to come in pieces.
-	Stream bool
+	// Version is that of Anthropic's API; "" in another form.
+	Version string
+	// Stream: the answer is to come in pieces. HideUsage: the client did not ask what a streamed answer used, so it is taken out.
+	Stream, HideUsage bool
 	// Body is what is sent: the canonical request, with store set to false where the form has it.
 	Body json.RawMessage
 }
 
 // Packed is a request with its form, as one JSON object: what is judged, hashed and kept.
-func Packed(form Form, beta []string, body []byte) (json.RawMessage, error) {
+func Packed(r Request) (json.RawMessage, error) {
+	beta := r.Beta
 	if beta == nil {
 		beta = []string{}
 	}
-	return call.Encode(map[string]any{"form": string(form), "beta": beta, "request": json.RawMessage(body)})
+	all := map[string]any{"form": string(r.Form), "beta": beta, "request": r.Body}
+	if r.HideUsage {
+		all["hide_usage"] = true
+	}
+	if r.Version != "" {
+		all["version"] = r.Version
+	}
+	return call.Encode(all)
 }
 
-// Unpack takes what Packed made apart. It reads nothing of the request itself.
-func Unpack(packed []byte) (form Form, beta []string, body json.RawMessage) {
+// Unpack takes what Packed made apart. Of the request itself it reads nothing but what model is asked, and whether it asks for a stream.
+func Unpack(packed []byte) (r Request) {
 	word, _ := call.GetText(packed, "form")
 	list, _ := call.Get(packed, "beta")
 	for b := range call.Elements(list) {
 		if s, ok := call.Text(b); ok {
-			beta = append(beta, s)
+			r.Beta = append(r.Beta, s)
 		}
 	}
-	body, _ = call.Get(packed, "request")
-	return Form(word), beta, body
+	r.Form = Form(word)
+	r.Version, _ = call.GetText(packed, "version")
+	r.Body, _ = call.Get(packed, "request")
+	r.Model = ModelOf(r.Body)
+	hide, _ := call.Get(packed, "hide_usage")
+	stream, _ := call.Get(r.Body, "stream")
+	r.HideUsage, r.Stream = string(hide) == "true", string(stream) == "true"
+	return r
 }
 
 // ModelOf is the model that a canonical request names; "" where it names none.
@@ -101,6 +117,9 @@ const (
 	maxBeta = 32
 	maxName = 256
 )
+
+// Versions are those of Anthropic's API whose requests the lists are for. A request that names none is of the first.
+var Versions = []string{"2023-06-01", "2026-10-21"}
 
 // Parse reads a canonical request. allow are the operator's additions to what is allowed (models[].allow).
 func Parse(form Form, beta []string, body []byte, allow []string) (Request, error) {
@@ -130,6 +149,13 @@ func Parse(form Form, beta []string, body []byte, allow []string) (Request, erro
 			return r, err
 		}
 		r.Body = canonical
+	}
+	if form == Chat && r.Stream {
+		asking, wanted, err := wantsUsage(r.Body)
+		if err != nil {
+			return r, err
+		}
+		r.Body, r.HideUsage = asking, !wanted
 	}
 	return r, nil
 }

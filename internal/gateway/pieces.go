@@ -1,0 +1,62 @@
+package gateway
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"hash"
+
+	"sallyport.example/flow"
+	"sallyport.example/internal/audit"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/session"
+	"sallyport.example/internal/standing"
+)
+
+// left is what of a result left before the outcome was on record.
+type left struct {
+	bytes int64
+	sum   hash.Hash
+}
+
+func (l *left) add(piece []byte) {
+	if l.sum == nil {
+		l.sum = sha256.New()
+	}
+	l.sum.Write(piece)
+	l.bytes += int64(len(piece))
+}
+
+// record is how the outcome has it.
+func (l *left) record() map[string]any {
+	return map[string]any{"bytes": l.bytes, "sha256": hex.EncodeToString(l.sum.Sum(nil))}
+}
+
+// releasePiece lets a piece of a result leave while the call runs (docs/design.md, rule 1). text is what is looked at: the text of the piece and the
+// end of what left before. What is found raises the session's labels in the store first.
+func (c *crossing) releasePiece(ctx context.Context, piece []byte, text string) error {
+	if c.stops.caught.Load() || c.g.standing.Killed(c.agent) {
+		return standing.ErrKilled
+	}
+	if c.live.current.Load().State != session.Open {
+		return errClosed
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if fresh := c.newLabels([]byte(text)); len(fresh) > 0 {
+		held := flow.Raise(nil, flow.Operation{ID: c.op.ID}, c.id, fresh...)
+		e := audit.Entry{Action: "session.taint", Actor: c.r.Principal.String(), RequestID: c.request, Reason: "a piece of a result carried labelled text"}
+		for _, h := range held {
+			e.Labels = append(e.Labels, string(h.Label))
+		}
+		if _, err := c.g.change(context.WithoutCancel(ctx), c.session.ID, e, func(s session.Session) (session.Session, error) { return s.Raise(held...), nil }); err != nil {
+			return audited(err)
+		}
+	}
+	c.ran.left.add(piece) // before it is written: of a piece that is cut in the middle some has left
+	if err := c.r.Stream(piece); err != nil {
+		return fault.Wrap(err, fault.TimeExceeded, "The client took no more of the answer.")
+	}
+	return nil
+}

@@ -1,0 +1,396 @@
+package wire
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"regexp"
+	"slices"
+
+	"sallyport.example/internal/call"
+	"sallyport.example/internal/fault"
+)
+
+// Event is one event of an answer that comes in pieces.
+type Event struct {
+	Raw  []byte // as it is handed on: the event's name and its data, which is strict JSON
+	Text string // what it adds to the text of the answer
+	// Holds: it can act, or nobody knows what it does, so it leaves with all that follows it once the outcome is on record.
+	Holds bool
+	// Settles: what came before it is complete, so nothing that follows makes anything else of it.
+	Settles bool
+}
+
+// The bounds of a stream, in bytes.
+const (
+	maxEvent  = 1 << 20
+	maxStream = 8 << 20
+)
+
+// Stream reads the events of an answer. It is not for concurrent use.
+type Stream struct {
+	r    Request
+	as   []string
+	in   *bufio.Reader
+	size int
+
+	named  bool // the answer has said which model it is of
+	ended  bool // the last event came
+	finish bool // of a chat: it said why it ended
+	usage  Usage
+}
+
+// NewStream reads an answer to a request. answersAs are names that the answer may give the model, besides the one that was asked.
+func NewStream(r Request, answersAs []string, in io.Reader) *Stream {
+	return &Stream{r: r, as: answersAs, in: bufio.NewReaderSize(in, 16<<10)}
+}
+
+// Usage is what the answer said so far that it used.
+func (s *Stream) Usage() Usage { return s.usage }
+
+var errCut = errors.New("the answer ended before its last event")
+
+// Next is the next event that is handed on; io.EOF after the last one. Its other errors are fault errors, or those of the reader.
+func (s *Stream) Next() (Event, error) {
+	for {
+		data, err := s.data()
+		switch {
+		case errors.Is(err, io.EOF) && (s.ended || s.finish):
+			return Event{}, io.EOF
+		case errors.Is(err, io.EOF):
+			return Event{}, fault.Wrap(errCut, fault.UpstreamFailed, "The provider's answer broke off.")
+		case err != nil:
+			return Event{}, err
+		case s.ended:
+			return Event{}, fault.New(fault.ResultInvalid, "The provider's answer goes on after its end; it was cut.")
+		}
+		if s.r.Form == Chat && string(data) == "[DONE]" {
+			s.ended = true
+			if !s.named {
+				return Event{}, CheckName(s.r.Model, s.as, "")
+			}
+			return Event{Raw: []byte("data: [DONE]\n\n"), Holds: true}, nil
+		}
+		if err := call.Check(data, call.DefaultLimits()); err != nil || !call.IsObject(bytes.TrimSpace(data)) {
+			return Event{}, fault.Wrap(err, fault.ResultInvalid, "An event of the provider's answer is not strict JSON; it was cut.")
+		}
+		e, passes, err := s.read(bytes.TrimSpace(data))
+		if err != nil || passes {
+			return e, err
+		}
+	}
+}
+
+// data is the data of the next event. Comments, ids and names of events are left out: what an event is says its data.
+func (s *Stream) data() ([]byte, error) {
+	var data []byte
+	some := false
+	for {
+		line, err := s.line()
+		if err != nil {
+			if errors.Is(err, io.EOF) && (len(line) > 0 || some) {
+				return nil, fault.Wrap(errCut, fault.UpstreamFailed, "The provider's answer broke off in the middle of an event.")
+			}
+			return nil, err
+		}
+		if len(line) == 0 {
+			if some {
+				return data, nil
+			}
+			continue
+		}
+		value, is := bytes.CutPrefix(line, []byte("data:"))
+		if !is {
+			continue
+		}
+		if some {
+			data = append(data, '\n')
+		}
+		some = true
+		if data = append(data, bytes.TrimPrefix(value, []byte(" "))...); len(data) > maxEvent {
+			return nil, fault.New(fault.ResultTooLarge, "An event of the provider's answer is over %d bytes; it was cut.", maxEvent)
+		}
+	}
+}
+
+func (s *Stream) line() ([]byte, error) {
+	var line []byte
+	for {
+		piece, err := s.in.ReadSlice('\n')
+		line = append(line, piece...)
+		if s.size += len(piece); s.size > maxStream {
+			return nil, fault.New(fault.ResultTooLarge, "The provider's answer is over %d bytes; it was cut.", maxStream)
+		}
+		if len(line) > maxEvent+64 {
+			return nil, fault.New(fault.ResultTooLarge, "An event of the provider's answer is over %d bytes; it was cut.", maxEvent)
+		}
+		if errors.Is(err, bufio.ErrBufferFull) {
+			continue
+		}
+		if err != nil {
+			return line, err
+		}
+		return bytes.TrimRight(line, "\r\n"), nil
+	}
+}
+
+func (s *Stream) read(data []byte) (e Event, passes bool, err error) {
+	if s.r.Form == Chat {
+		return s.chunk(data)
+	}
+	return s.event(data)
+}
+
+var eventName = regexp.MustCompile(`^[a-z_]{1,64}$`)
+
+// event reads an event of Anthropic's messages.
+func (s *Stream) event(data []byte) (e Event, passes bool, err error) {
+	kind, _ := call.GetText(data, "type")
+	if !eventName.MatchString(kind) {
+		return e, false, fault.New(fault.ResultInvalid, "An event of the provider's answer has no type; it was cut.")
+	}
+	e.Raw = slices.Concat([]byte("event: "+kind+"\ndata: "), data, []byte("\n\n"))
+	if !s.named && kind != "message_start" && kind != "ping" && kind != "error" {
+		return e, false, CheckName(s.r.Model, s.as, "")
+	}
+	switch kind {
+	case "message_start":
+		message, _ := call.Get(data, "message")
+		name, _ := call.GetText(message, "model")
+		if err := CheckName(s.r.Model, s.as, name); err != nil {
+			return e, false, err
+		}
+		s.named = true
+		s.usage, _ = UsageOf(message)
+		content, _ := call.Get(message, "content")
+		e.Holds = string(content) != "[]" || !only(data, "type", "message")
+	case "content_block_start":
+		block, _ := call.Get(data, "content_block")
+		kind, _ := call.GetText(block, "type")
+		text, _ := call.GetText(block, "text")
+		thinking, _ := call.GetText(block, "thinking")
+		e.Text = text + thinking
+		e.Holds = !only(data, "type", "index", "content_block") || !(kind == "text" && only(block, "type", "text") || kind == "thinking" && only(block, "type", "thinking", "signature"))
+	case "content_block_delta":
+		delta, _ := call.Get(data, "delta")
+		kind, _ := call.GetText(delta, "type")
+		field, known := map[string]string{"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "signature"}[kind]
+		e.Text, _ = call.GetText(delta, field)
+		e.Holds = !known || !only(data, "type", "index", "delta") || !only(delta, "type", field)
+	case "content_block_stop":
+		e.Settles, e.Holds = true, !only(data, "type", "index")
+	case "ping":
+		e.Holds = !only(data, "type")
+	case "error":
+		return e, false, failedWithin(data)
+	case "message_stop":
+		s.ended, e.Holds = true, true
+	default:
+		if used, said := UsageOf(data); said {
+			s.usage.Output = used.Output
+		}
+		e.Holds = true
+	}
+	return e, true, nil
+}
+
+// chunk reads a chunk of OpenAI's chat completions.
+func (s *Stream) chunk(data []byte) (e Event, passes bool, err error) {
+	if raw, is := call.Get(data, "error"); is && string(raw) != "null" {
+		return e, false, failedWithin(data)
+	}
+	name, _ := call.GetText(data, "model")
+	if err := CheckName(s.r.Model, s.as, name); err != nil {
+		return e, false, err
+	}
+	s.named = true
+	e.Raw = slices.Concat([]byte("data: "), data, []byte("\n\n"))
+	used, said := UsageOf(data)
+	if said {
+		s.usage = used
+	}
+	choices, _ := call.Get(data, "choices")
+	if string(choices) == "[]" && said {
+		e.Holds = true
+		return e, !s.r.HideUsage, nil
+	}
+	e.Holds = said || !only(data, "id", "object", "created", "model", "choices", "usage", "system_fingerprint", "service_tier", "obfuscation")
+	n := 0
+	for choice := range call.Elements(choices) {
+		n++
+		finish, _ := call.Get(choice, "finish_reason")
+		if len(finish) > 0 && string(finish) != "null" {
+			s.finish, e.Holds = true, true
+		}
+		logprobs, _ := call.Get(choice, "logprobs")
+		index, _ := call.Get(choice, "index")
+		delta, _ := call.Get(choice, "delta")
+		e.Holds = e.Holds || len(logprobs) > 0 && string(logprobs) != "null" || string(index) != "0" || !only(choice, "index", "delta", "finish_reason", "logprobs") || !call.IsObject(delta)
+		for name, v := range call.Members(delta) {
+			text, isText := call.Text(v)
+			switch {
+			case name == "role":
+			case string(v) == "null":
+			case isText && (name == "content" || name == "refusal" || name == "reasoning_content" || name == "reasoning"):
+				e.Text += text
+			default:
+				e.Holds = true
+			}
+		}
+	}
+	e.Holds = e.Holds || n != 1
+	return e, true, nil
+}
+
+// only tells whether an object has no other members than these that have a value.
+func only(object []byte, names ...string) bool {
+	for name, v := range call.Members(object) {
+		if !slices.Contains(names, name) && string(v) != "null" {
+			return false
+		}
+	}
+	return call.IsObject(object)
+}
+
+// failedWithin is the error of an answer that the provider ended with an error of its own. Of its words only the type passes.
+func failedWithin(data []byte) error {
+	raw, _ := call.Get(data, "error")
+	kind, _ := call.GetText(raw, "type")
+	if !eventName.MatchString(kind) {
+		kind = "api_error"
+	}
+	return fault.New(fault.UpstreamFailed, "The provider ended its answer with an error (%s).", kind)
+}
+
+// RefusalEvent is an error in the form that the provider's SDKs read in the middle of a stream, which it ends.
+func RefusalEvent(p Provider, refusal []byte) []byte {
+	if p == Anthropic {
+		return slices.Concat([]byte("event: error\ndata: "), refusal, []byte("\n\n"))
+	}
+	return slices.Concat([]byte("data: "), refusal, []byte("\n\n"))
+}
+
+// maxTail bounds how much text is held back because it can still become something that is looked for.
+const maxTail = 4 << 10
+
+// Window decides which events may leave while an answer comes in: those whose text is complete enough to be looked at.
+type Window struct {
+	held    bool    // an event came that can act: nothing leaves any more
+	waiting []Event // in order
+	left    string  // the end of the text that has left, up to maxTail
+}
+
+// NewWindow returns a Window. With hold nothing leaves.
+func NewWindow(hold bool) *Window { return &Window{held: hold} }
+
+// Add takes the next event. It returns the events that may leave once text was looked at; text begins with what left before them.
+func (w *Window) Add(e Event) (out []byte, text string) {
+	before := len(w.waiting)
+	w.waiting = append(w.waiting, e)
+	if w.held {
+		return nil, ""
+	}
+	ready := 0
+	switch {
+	case e.Holds:
+		w.held, ready = true, before // what came before is complete
+	case e.Settles:
+		ready = len(w.waiting)
+	default:
+		ready = w.settled()
+	}
+	if ready == 0 {
+		return nil, ""
+	}
+	text = w.left
+	for _, e := range w.waiting[:ready] {
+		out = append(out, e.Raw...)
+		text += e.Text
+	}
+	w.left = text[max(0, len(text)-maxTail):]
+	w.waiting = slices.Clone(w.waiting[ready:])
+	return out, text
+}
+
+// Rest is what has not left, in order.
+func (w *Window) Rest() (out []byte) {
+	for _, e := range w.waiting {
+		out = append(out, e.Raw...)
+	}
+	return out
+}
+
+// settled is how many of the events that wait have text that nothing following makes a hit of: up to the last space outside of what looks like a number in
+// groups or a key of several lines.
+func (w *Window) settled() int {
+	var all []byte
+	for _, e := range w.waiting {
+		all = append(all, e.Text...)
+	}
+	safe := safeLength(all)
+	n, length := 0, 0
+	for _, e := range w.waiting {
+		if length += len(e.Text); length > safe {
+			break
+		}
+		n++
+	}
+	return n
+}
+
+var (
+	unclosed = []byte("-----BEGIN")
+	closing  = []byte("-----END")
+)
+
+// safeLength is how long the beginning of a text is that is complete.
+func safeLength(text []byte) int {
+	if len(text) > maxTail {
+		return len(text)
+	}
+	if i := bytes.LastIndex(text, unclosed); i >= 0 && !bytes.Contains(text[i:], closing) {
+		return i
+	}
+	// Back over the last word, and over words with digits before it, which may be groups of one number.
+	cut := bytes.LastIndexFunc(text, parts) + 1
+	for cut > 0 {
+		before := bytes.TrimRightFunc(text[:cut], parts)
+		word := bytes.LastIndexFunc(before, parts) + 1
+		if !bytes.ContainsAny(before[word:], "0123456789") {
+			break
+		}
+		cut = word
+	}
+	return cut
+}
+
+// parts tells what can stand in the middle of nothing that is looked for, but of groups of a number.
+func parts(c rune) bool { return c <= ' ' }
+
+// MustHold tells whether a request asks for structured output, which can act: nothing of the answer leaves before its outcome.
+func MustHold(form Form, body []byte) bool {
+	format, is := call.Get(body, "response_format")
+	if form == Messages {
+		config, _ := call.Get(body, "output_config")
+		format, is = call.Get(config, "format")
+	}
+	kind, _ := call.GetText(format, "type")
+	return is && string(format) != "null" && kind != "text"
+}
+
+// wantsUsage makes a streamed request of a chat ask for what it uses, and tells whether its client did.
+func wantsUsage(body []byte) (asking json.RawMessage, wanted bool, err error) {
+	options, _ := call.Get(body, "stream_options")
+	if !call.IsObject(options) {
+		options = json.RawMessage("{}")
+	}
+	include, _ := call.Get(options, "include_usage")
+	if string(include) == "true" {
+		return body, true, nil
+	}
+	asking = call.SetMember(body, "stream_options", call.SetMember(options, "include_usage", json.RawMessage("true")))
+	asking, err = call.Canonical(asking, call.DefaultLimits())
+	return asking, false, err
+}

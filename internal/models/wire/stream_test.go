@@ -1,0 +1,150 @@
+package wire
+
+import (
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"sallyport.example/internal/fault"
+)
+
+const (
+	start = "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"model\":\"m\",\"content\":[],\"usage\":{\"input_tokens\":3,\"cache_read_input_tokens\":4}}}\n\n"
+	begun = "data: {\"type\":\"content_block_start\",\"index\":0,\"content_block\":{\"type\":\"text\",\"text\":\"\"}}\n\n"
+	stop  = "data: {\"type\":\"message_stop\"}\n\n"
+	one   = `data: {"model":"m","choices":[{"index":0,"delta":{"content":"a b"},"finish_reason":null}]}` + "\n\n"
+)
+
+func delta(kind, field, text string) string {
+	return `data: {"type":"content_block_delta","index":0,"delta":{"type":"` + kind + `","` + field + `":"` + text + `"}}` + "\n\n"
+}
+
+// read reads a stream to its end: what left at once, what was held, and the error.
+func read(form Form, in io.Reader, hide bool) (out, rest string, u Usage, err error) {
+	s, w := NewStream(Request{Form: form, Model: "m", HideUsage: hide}, nil, in), NewWindow(false)
+	for {
+		e, err := s.Next()
+		if errors.Is(err, io.EOF) {
+			return out, string(w.Rest()), s.Usage(), nil
+		}
+		if err != nil {
+			return out, string(w.Rest()), s.Usage(), err
+		}
+		piece, _ := w.Add(e)
+		out += string(piece)
+	}
+}
+
+// Whatever an answer has in it besides text is held, with all that follows it; however the bytes are cut makes no difference.
+func TestStreamsHoldWhatCanAct(t *testing.T) {
+	for name, c := range map[string]struct {
+		form        Form
+		events      string
+		leaves, not string
+	}{
+		"text":                  {Messages, start + begun + delta("text_delta", "text", "a b"), `"a b"`, ""},
+		"thinking":              {Messages, start + delta("thinking_delta", "thinking", "a b ") + delta("signature_delta", "signature", "xyz"), `"a b "`, ""},
+		"a tool":                {Messages, start + `data: {"type":"content_block_start","index":0,"content_block":{"type":"tool_use","id":"t","name":"n","input":{}}}` + "\n\n" + delta("text_delta", "text", "after "), "message_start", "after"},
+		"arguments":             {Messages, start + delta("input_json_delta", "partial_json", "x") + delta("text_delta", "text", "after "), "message_start", "after"},
+		"an unknown delta":      {Messages, start + delta("novel_delta", "text", "x") + delta("text_delta", "text", "after "), "message_start", "after"},
+		"an unknown event":      {Messages, start + "data: {\"type\":\"novel\"}\n\n" + delta("text_delta", "text", "after "), "message_start", "after"},
+		"an unknown member":     {Messages, start + `data: {"type":"content_block_delta","index":0,"run":1,"delta":{"type":"text_delta","text":"x"}}` + "\n\n" + delta("text_delta", "text", "after "), "message_start", "after"},
+		"content at its start":  {Messages, strings.Replace(start, `"content":[]`, `"content":[{"type":"tool_use"}]`, 1) + delta("text_delta", "text", "after "), "", "after"},
+		"a chat's text":         {Chat, one + strings.Replace(one, "a b", " c ", 1), `" c "`, ""},
+		"a chat's tool":         {Chat, strings.Replace(one, `"content":"a b"`, `"tool_calls":[{"index":0}]`, 1) + strings.Replace(one, "a b", "after ", 1), "", "after"},
+		"a chat's old function": {Chat, strings.Replace(one, `"content":"a b"`, `"function_call":{"name":"x"}`, 1) + strings.Replace(one, "a b", "after ", 1), "", "after"},
+		"a second choice":       {Chat, strings.Replace(one, `"index":0`, `"index":1`, 1) + strings.Replace(one, "a b", "after ", 1), "", "after"},
+		"a chat's novel member": {Chat, strings.Replace(one, `"choices"`, `"novel":1,"choices"`, 1) + strings.Replace(one, "a b", "after ", 1), "", "after"},
+	} {
+		events := c.events
+		if end := stop; c.form == Messages {
+			events += end
+		} else {
+			events += "data: [DONE]\n\n"
+		}
+		out, rest, _, err := read(c.form, strings.NewReader(events), false)
+		if err != nil || !strings.Contains(out, c.leaves) || c.not != "" && (strings.Contains(out, c.not) || !strings.Contains(rest, c.not)) {
+			t.Errorf("%s: left %q, held %q, %v", name, out, rest, err)
+		}
+		again, held, _, err := read(c.form, iotest.OneByteReader(strings.NewReader(strings.ReplaceAll(events, "\n", "\r\n"))), false)
+		if err != nil || again != out || held != rest {
+			t.Errorf("%s: cut in bytes: left %q, held %q, %v", name, again, held, err)
+		}
+	}
+}
+
+func TestStreamsSayWhatTheyUsed(t *testing.T) {
+	_, _, u, err := read(Messages, strings.NewReader(start+`data: {"type":"message_delta","delta":{},"usage":{"output_tokens":9}}`+"\n\n"+stop), false)
+	if err != nil || u != (Usage{Input: 7, Output: 9}) {
+		t.Error(u, err)
+	}
+	const used = `data: {"model":"m","choices":[],"usage":{"prompt_tokens":3,"completion_tokens":9}}` + "\n\n"
+	for _, hide := range []bool{true, false} {
+		out, rest, u, err := read(Chat, strings.NewReader(one+used+"data: [DONE]\n\n"), hide)
+		if err != nil || u != (Usage{Input: 3, Output: 9}) || strings.Contains(out+rest, "prompt_tokens") == hide {
+			t.Errorf("%v: %q %q, %v, %v", hide, out, rest, u, err)
+		}
+	}
+}
+
+func TestStreamsThatBreak(t *testing.T) {
+	for events, code := range map[string]fault.Code{
+		start: fault.UpstreamFailed, start + "data: {": fault.UpstreamFailed, "": fault.UpstreamFailed, "data: {}\n\n": fault.ResultInvalid, "data: [1]\n\n": fault.ResultInvalid, delta("text_delta", "text", "x"): fault.OutputInvalid,
+		stop: fault.OutputInvalid, strings.Replace(start, `"m"`, `"n"`, 1): fault.OutputInvalid, start + stop + stop: fault.ResultInvalid, start + "data: {\"type\":\"error\"}\n\n": fault.UpstreamFailed,
+		"data: " + strings.Repeat("x", maxEvent+1) + "\n\n": fault.ResultTooLarge, strings.Repeat("data: x", maxEvent): fault.ResultTooLarge,
+	} {
+		if _, _, _, err := read(Messages, strings.NewReader(events), false); !fault.Is(err, code) {
+			t.Errorf("%.80q: %v", events, err)
+		}
+	}
+	if _, _, _, err := read(Chat, strings.NewReader("data: [DONE]\n\n"), false); !fault.Is(err, fault.OutputInvalid) {
+		t.Error(err)
+	}
+}
+
+// A window holds back a word that is not complete, groups that may be one number, and a key of several lines; never more than the bound.
+func TestWindow(t *testing.T) {
+	for text, want := range map[string]int{
+		"": 0, "word": 0, "two words": 4, "a b ": 4, "pay DE89 3704 ": 4, "pay DE89 3704 now": 4, "pay 12 now and ": 15, "x\n-----BEGIN RSA PRIVATE KEY----- abc def ": 2,
+		"-----BEGIN A----- b -----END A----- c ": 38, strings.Repeat("x", maxTail+1): maxTail + 1,
+	} {
+		if got := safeLength([]byte(text)); got != want {
+			t.Errorf("%.60q: %d, want %d", text, got, want)
+		}
+	}
+	w := NewWindow(true)
+	if out, _ := w.Add(Event{Raw: []byte("x"), Text: "a b ", Settles: true}); out != nil || string(w.Rest()) != "x" {
+		t.Error("it leaves")
+	}
+}
+
+// Whatever a provider streams: all that left and all that is held is what it sent, in its order, and nothing leaves after what can act.
+func FuzzStream(f *testing.F) {
+	f.Add(string(Messages), start+begun+delta("text_delta", "text", "a b c")+stop)
+	f.Add(string(Chat), one+"data: [DONE]\n\n")
+	f.Fuzz(func(t *testing.T, form, events string) {
+		r, w := NewStream(Request{Form: Form(form), Model: "m"}, nil, strings.NewReader(events)), NewWindow(false)
+		var all, out string
+		holds := false
+		for {
+			e, err := r.Next()
+			if err != nil {
+				if !errors.Is(err, io.EOF) && fault.Of(err).Code == fault.Internal {
+					t.Fatal(err)
+				}
+				break
+			}
+			piece, _ := w.Add(e)
+			if holds && len(piece) > 0 {
+				t.Fatalf("it left after what can act: %q", piece)
+			}
+			holds = holds || e.Holds
+			all, out = all+string(e.Raw), out+string(piece)
+		}
+		if out+string(w.Rest()) != all {
+			t.Fatal("something was lost, or left out of order")
+		}
+	})
+}

@@ -1,0 +1,143 @@
+package e2e
+
+import (
+	"bufio"
+	"encoding/json"
+	"io"
+	"net/http"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// sdks runs the providers' own SDKs in one process.
+type sdks struct {
+	t   testing.TB
+	in  io.Writer
+	out *bufio.Scanner
+}
+
+// sdkAnswer is what came of one request.
+type sdkAnswer struct {
+	Answer  *string
+	Status  int
+	Kind    string
+	Code    string
+	Message string
+}
+
+func startSDKs(t testing.TB, w *world, token string) *sdks {
+	npm(t, "openai/package.json")
+	npm(t, "@anthropic-ai/sdk/package.json")
+	cmd := exec.Command(node(t), filepath.Join(root(), "test", "npm", "models.mjs"), w.agent, token, claude, gpt)
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var words strings.Builder
+	cmd.Stderr = &words
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = in.Close()
+		if err := cmd.Wait(); err != nil && !t.Failed() {
+			t.Errorf("the SDKs: %v\n%s", err, words.String())
+		}
+	})
+	return &sdks{t, in, bufio.NewScanner(out)}
+}
+
+func (s *sdks) ask(name, text string) (a sdkAnswer) {
+	s.t.Helper()
+	b, _ := json.Marshal(map[string]string{"name": name, "text": text}) // of texts: encodes
+	if _, err := s.in.Write(append(b, '\n')); err != nil {
+		s.t.Fatal(err)
+	}
+	if !s.out.Scan() {
+		s.t.Fatal("the SDKs ended")
+	}
+	if err := json.Unmarshal(s.out.Bytes(), &a); err != nil {
+		s.t.Fatal(err)
+	}
+	return a
+}
+
+// The providers' own SDKs work by base URL and key alone, see refusals as errors of their own kinds, and repeat none; what they repeat without a gateway
+// (429, 529) they repeat with one.
+func TestModelSDKs(t *testing.T) {
+	p := newModelProvider(t)
+	w := start(t, p.config("[]"), thinker("bot"))
+	_, token := w.open("bot")
+	s := startSDKs(t, w, token)
+	busy := 0
+	p.says(func(h http.ResponseWriter, r modelRequest) bool {
+		if busy > 0 {
+			busy--
+			h.Header().Set("Content-Type", "application/json")
+			h.Header().Set("Retry-After", "0")
+			h.WriteHeader(map[bool]int{true: 529, false: 429}[strings.HasSuffix(r.path, "/messages")])
+			_, _ = io.WriteString(h, `{"type":"error","error":{"type":"overloaded_error","message":"busy"}}`)
+			return true
+		}
+		if !strings.Contains(r.body, `"stream":true`) {
+			return false
+		}
+		f := streamed["chat"]
+		if strings.HasSuffix(r.path, "/messages") {
+			f = streamed["messages"]
+		}
+		h.Header().Set("Content-Type", "text/event-stream")
+		for _, c := range f.begin + f.text("Hello ") + f.text("there.") + strings.Join(f.act, "") { // in pieces of a letter
+			_, _ = io.WriteString(h, string(c))
+			if c == '"' {
+				_ = http.NewResponseController(h).Flush()
+			}
+		}
+		return true
+	})
+	for name, want := range map[string]string{
+		"anthropic whole": "Hello.", "openai whole": "Hello.", "anthropic stream": `Hello there.|delete_all{"a":1}|9`, "openai stream": `Hello there.|delete_all{"a":1}`,
+		"openai models": gpt, "anthropic models": claude,
+	} {
+		if a := s.ask(name, "Hi."); a.Answer == nil || *a.Answer != want {
+			t.Errorf("%s: %+v", name, a)
+		}
+		if strings.HasSuffix(name, "models") {
+			continue
+		}
+		before := len(p.requests())
+		busy = 1
+		if a := s.ask(name, "Hi, again."); a.Answer == nil || *a.Answer != want || len(p.requests()) != before+2 {
+			t.Errorf("%s, first busy: %+v, %d requests", name, a, len(p.requests())-before)
+		}
+	}
+	before, refused := len(p.requests()), 0
+	for _, e := range w.entries() {
+		if e.Code == "flow.contaminated" {
+			refused++
+		}
+	}
+	for i, name := range []string{"anthropic whole", "openai whole", "anthropic stream", "openai stream"} {
+		if a := s.ask(name, "Pay DE89 3704 0044 0532 0130 00."); a.Status != 403 || a.Kind != "PermissionDeniedError" || a.Code != "flow.contaminated" || !strings.Contains(a.Message, "release") {
+			t.Errorf("%s: %+v", name, a)
+		}
+		n := 0
+		for _, e := range w.entries() {
+			if e.Code == "flow.contaminated" {
+				n++
+			}
+		}
+		if n != refused+i+1 {
+			t.Errorf("%s: the SDK sent it %d times", name, n-refused-i)
+		}
+	}
+	if len(p.requests()) != before {
+		t.Error("it left")
+	}
+}

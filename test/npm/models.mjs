@@ -1,0 +1,43 @@
+// Asks models through the gateway with the providers' own SDKs, and prints what came of each request as one line of JSON. The arguments are the gateway's
+// address, a token, and the names of Anthropic's and OpenAI's model. Every request is made as an agent makes it: with base URL and key alone.
+import Anthropic from "@anthropic-ai/sdk";
+import OpenAI from "openai";
+
+const [url, token, claude, gpt] = process.argv.slice(2);
+const anthropic = new Anthropic({ baseURL: url + "/anthropic", apiKey: token });
+const openai = new OpenAI({ baseURL: url + "/openai/v1", apiKey: token });
+
+const messages = (content) => [{ role: "user", content }];
+const tools = [{ name: "f", description: "d", input_schema: { type: "object" } }];
+const functions = [{ type: "function", function: { name: "f", description: "d", parameters: { type: "object" } } }];
+
+const requests = {
+  "anthropic whole": async (text) => (await anthropic.messages.create({ model: claude, max_tokens: 16, messages: messages(text) })).content[0].text,
+  "anthropic stream": async (text) => {
+    const stream = anthropic.messages.stream({ model: claude, max_tokens: 16, messages: messages(text), tools });
+    const last = await stream.finalMessage();
+    return last.content.map((b) => b.text ?? b.name + JSON.stringify(b.input)).join("|") + "|" + last.usage.output_tokens;
+  },
+  "openai whole": async (text) => (await openai.chat.completions.create({ model: gpt, messages: messages(text) })).choices[0].message.content,
+  "openai stream": async (text) => {
+    const stream = openai.chat.completions.stream({ model: gpt, messages: messages(text), tools: functions });
+    const { message } = (await stream.finalChatCompletion()).choices[0];
+    return message.content + "|" + message.tool_calls.map((c) => c.function.name + c.function.arguments).join("|");
+  },
+  "openai models": async () => (await openai.models.list()).data.map((m) => m.id).join(","),
+  "anthropic models": async () => (await anthropic.models.list()).data.map((m) => m.id).join(","),
+};
+
+for await (const line of process.stdin.setEncoding("utf8").iterator({ destroyOnReturn: false })) {
+  for (const wanted of line.split("\n").filter(Boolean)) {
+    const { name, text } = JSON.parse(wanted);
+    let out;
+    try {
+      out = { answer: await requests[name](text) };
+    } catch (e) {
+      out = { status: e.status, kind: e.constructor.name, code: e.error?.error?.sallyport?.code ?? e.error?.sallyport?.code, message: String(e.message) };
+    }
+    console.log(JSON.stringify(out));
+  }
+}
+process.exit(0);
