@@ -465,7 +465,8 @@ func (d *Daemon) buildTeller() error {
 	if err != nil {
 		return err
 	}
-	d.teller = &teller{desk: d.gate.Desk(), gateway: d.gate, switches: d.gate.Standing().KillStatus, n: n, warn: d.o.Log.Warn, approved: map[string][]time.Time{}, counted: map[string]bool{}, changes: d.changes, counters: d.counters, index: d.index}
+	d.teller = &teller{desk: d.gate.Desk(), gateway: d.gate, switches: d.gate.Standing().KillStatus, n: n, warn: d.o.Log.Warn, approved: map[string][]time.Time{}, counted: map[string]bool{}, changes: d.changes, counters: d.counters, index: d.index,
+		trouble: trouble{servers: d.servers, tools: d.gate.Catalogue().Tools, quarantines: d.gate.Standing().Quarantines}}
 	d.teller.start()
 	d.keepAnchor(context.Background())
 	return nil

@@ -67,6 +67,8 @@ type teller struct {
 	counters *monitor.Counters // that count while the teller runs
 	index    *search.Index     // that is filled while the teller runs; nil: there is none
 
+	trouble trouble
+
 	changes func() []console.Change // that starts and reloads found in configuration and declarations, the newest first
 
 	// The goroutine of run owns the rest.
@@ -99,8 +101,10 @@ func (t *teller) close() {
 
 // run handles changes until ctx ends.
 func (t *teller) run(ctx context.Context) {
-	waiting, end := t.gateway.Watch(changes.Approval, changes.Plan, changes.Kill, changes.Agent)
+	waiting, end := t.gateway.Watch(changes.Approval, changes.Plan, changes.Kill, changes.Agent, changes.Tool)
 	defer end()
+	looks := time.NewTicker(troubleEvery)
+	defer looks.Stop()
 	for all := true; ; {
 		if all { // everything reads all that waits, so any number of missed changes takes one more read
 			for len(waiting) > 0 {
@@ -111,6 +115,9 @@ func (t *teller) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
+		case <-looks.C:
+			all = false
+			t.look(ctx)
 		case c := <-waiting:
 			all = !t.change(ctx, c)
 		}
@@ -126,6 +133,7 @@ func (t *teller) change(ctx context.Context, c changes.Change) bool {
 			return fault.Is(err, fault.NotFound)
 		}
 		t.approval(ctx, q)
+		t.ended(ctx, q)
 		t.missed(ctx, q)
 	case changes.Plan:
 		s, err := t.gateway.SessionByID(ctx, c.ID)
@@ -136,9 +144,12 @@ func (t *teller) change(ctx context.Context, c changes.Change) bool {
 	case changes.Kill:
 		t.kill(ctx)
 	case changes.Agent:
+		t.quarantined(ctx)
 		if c.ID == "" { // of a reload, which may have changed any
 			t.configuration(ctx)
 		}
+	case changes.Tool:
+		t.changedTools(ctx)
 	case "":
 		return false
 	}
@@ -150,6 +161,7 @@ func (t *teller) everything(ctx context.Context) {
 	began := t.clock()
 	t.kill(ctx)
 	t.configuration(ctx)
+	t.look(ctx)
 	waiting, _, err := t.gateway.WaitingPlans(ctx, tellPage)
 	for _, s := range waiting {
 		t.plan(ctx, s)
@@ -166,6 +178,7 @@ func (t *teller) everything(ctx context.Context) {
 		if err == nil {
 			err = t.each(ctx, state, func(q desk.Question) error {
 				t.approval(ctx, q)
+				t.ended(ctx, q)
 				if drills.Approved == 0 || len(q.Approvers()) == 0 || state != approval.Approved && state != approval.Expired {
 					return nil
 				}

@@ -113,7 +113,7 @@ func (p *post) retryAfter(s string) time.Duration {
 
 // webhook posts
 //
-//	{"id", "event", "title", "text", "risk", "link", "at", "fields": [{"name", "value"}]}
+//	{"id", "event", "title", "text", "risk", "link", "at", "fields": [{"name", "value"}], "follows"?}
 //
 // with the headers
 //

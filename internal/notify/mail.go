@@ -170,6 +170,10 @@ func (m *mailer) compose(id string, l letter) []byte {
 	header("Subject", subject(all[0]))
 	header("Date", l.At.Format(time.RFC1123Z))
 	header("Message-ID", "<"+id+"@"+domain+">")
+	if l.Follows != "" { // mail programs show it below the first
+		header("In-Reply-To", "<"+l.Follows+"@"+domain+">")
+		header("References", "<"+l.Follows+"@"+domain+">")
+	}
 	header("List-Id", "<sallyport."+domain+">")
 	header("Auto-Submitted", "auto-generated")
 	header("MIME-Version", "1.0")

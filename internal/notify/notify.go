@@ -47,14 +47,16 @@ func Events() []Event { return []Event{Approval, Alert} }
 
 // Message is a message to people. Title, Text and Fields may hold an agent's words.
 type Message struct {
-	Key    string // the same for the same message: "approval:appr_…:asked". 1 to 200 bytes
-	Event  Event
-	Title  string
-	Text   string
-	Risk   string // LOW, MEDIUM, HIGH or CRITICAL; any other is shown as none
-	Link   string // path and query within the console: "/approvals/appr_…"
-	At     time.Time
-	Fields []Field // at most 8 are kept
+	Key string // the same for the same message: "approval:appr_…:asked". 1 to 200 bytes
+	// Follows is the key of the message that this one is about; "": none. Only channels that have that one get this one, and it names it.
+	Follows string
+	Event   Event
+	Title   string
+	Text    string
+	Risk    string // LOW, MEDIUM, HIGH or CRITICAL; any other is shown as none
+	Link    string // path and query within the console: "/approvals/appr_…"
+	At      time.Time
+	Fields  []Field // at most 8 are kept
 	// Labels are those of the data that the message may hold. A channel that may not carry one of them gets Bare in place of Title, Text and Fields.
 	Labels []string
 	Bare   Bare
@@ -90,6 +92,7 @@ type Notice struct {
 	ID      int64 // the store's
 	Channel string
 	Key     string
+	Follows string // only where the channel has a notice with this key that was not folded; "": in any case. It is not kept
 	Event   Event
 	Body    []byte
 	Added   time.Time
@@ -109,7 +112,7 @@ type Counts struct {
 
 // Store is the outbox. After a method returned nil its effect is on the disk; after an error it may be. Times are kept to the microsecond.
 type Store interface {
-	// AddNotices adds, in one transaction, the notices whose channel has had none with the same key.
+	// AddNotices adds, in one transaction, the notices whose channel has had none with the same key, and of those that follow another the ones whose channel has it.
 	AddNotices(context.Context, []Notice) error
 	// WaitingNotices returns the waiting notices of a channel and an event. Those that are due first come first.
 	WaitingNotices(ctx context.Context, channel string, e Event, limit int) ([]Notice, error)
@@ -180,26 +183,26 @@ func (n *Notifier) Send(ctx context.Context, m Message) error {
 	if !slices.Contains(Events(), m.Event) {
 		return fault.New(fault.Internal, "a message is about %.40q", m.Event)
 	}
-	whole, err := json.Marshal(n.letterOf(m))
-	if err != nil {
-		return fault.Wrap(err, fault.Internal, "a message can't be written")
-	}
 	bare := m
 	bare.Title, bare.Text, bare.Fields = m.Bare.Title, "", m.Bare.Fields
-	without, err := json.Marshal(n.letterOf(bare))
-	if err != nil {
-		return fault.Wrap(err, fault.Internal, "a message can't be written")
-	}
+	whole, without := n.letterOf(m), n.letterOf(bare)
 	now := time.Now()
 	var notices []Notice
 	var wake []*worker
 	for _, w := range n.workers {
 		if as, ok := w.channel.takes(m); ok {
-			body := whole
+			l := whole
 			if !w.channel.carries(m.Labels) {
-				body = without
+				l = without
 			}
-			notices = append(notices, Notice{Channel: w.channel.name, Key: m.Key, Event: as, Body: body, Added: now, Due: now})
+			if m.Follows != "" {
+				l.Follows = delivery(w.channel.name, m.Follows)
+			}
+			body, err := json.Marshal(l)
+			if err != nil {
+				return fault.Wrap(err, fault.Internal, "a message can't be written")
+			}
+			notices = append(notices, Notice{Channel: w.channel.name, Key: m.Key, Follows: m.Follows, Event: as, Body: body, Added: now, Due: now})
 			wake = append(wake, w)
 		}
 	}
@@ -220,14 +223,16 @@ func (n *Notifier) Send(ctx context.Context, m Message) error {
 
 // letter is a message as it is kept and sent. Its texts are harmless.
 type letter struct {
-	Event  Event          `json:"event"`
-	Title  string         `json:"title"`
-	Text   string         `json:"text"`
-	Risk   string         `json:"risk"`
-	Link   string         `json:"link"`
-	At     time.Time      `json:"at"`
-	Fields []Field        `json:"fields"`
-	Digest map[string]int `json:"digest,omitempty"` // risk -> how many it stands for; nil for a message of its own
+	Event  Event     `json:"event"`
+	Title  string    `json:"title"`
+	Text   string    `json:"text"`
+	Risk   string    `json:"risk"`
+	Link   string    `json:"link"`
+	At     time.Time `json:"at"`
+	Fields []Field   `json:"fields"`
+	// Follows is the delivery id of the message that this one is about.
+	Follows string         `json:"follows,omitempty"`
+	Digest  map[string]int `json:"digest,omitempty"` // risk -> how many it stands for; nil for a message of its own
 }
 
 func (n *Notifier) letterOf(m Message) letter {
@@ -260,17 +265,26 @@ func (n *Notifier) link(path string) string {
 	return to.String()
 }
 
+// followed counts, in a digest, the messages about earlier ones.
+const followed = "followed"
+
 // digest makes one letter in place of several.
 func (n *Notifier) digest(e Event, letters []letter, now time.Time) letter {
 	d := letter{Event: e, At: now.UTC(), Fields: []Field{}, Digest: map[string]int{}}
 	all := 0
 	for _, l := range letters {
-		if l.Digest == nil {
+		switch {
+		case l.Digest != nil:
+		case l.Follows != "":
+			l.Digest = map[string]int{followed: 1}
+		default:
 			l.Digest = map[string]int{l.Risk: 1}
 		}
 		for risk, count := range l.Digest {
 			d.Digest[risk] += count
-			all += count
+			if risk != followed {
+				all += count
+			}
 		}
 	}
 	var parts []string
@@ -285,6 +299,9 @@ func (n *Notifier) digest(e Event, letters []letter, now time.Time) letter {
 	slices.Reverse(parts)
 	slices.Reverse(d.Fields)
 	d.Text = strings.Join(parts, ", ") + "."
+	if answered := d.Digest[followed]; answered > 0 && e == Approval {
+		d.Text = strings.TrimPrefix(d.Text, ".") + " " + strconv.Itoa(answered) + " of earlier messages need nobody any more."
+	}
 	if e == Approval {
 		d.Title, d.Link = strconv.Itoa(all)+" requests wait", n.link(n.queue)
 	} else {

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"time"
 
 	"sallyport.example/internal/fault"
@@ -11,6 +12,7 @@ import (
 
 const (
 	insertNotice  = "INSERT INTO notices (channel, key, event, state, added, due, tries, error, body) VALUES ($1, $2, $3, 'waiting', $4, $5, $6, '', $7) ON CONFLICT (channel, key) DO NOTHING"
+	followNotice  = "INSERT INTO notices (channel, key, event, state, added, due, tries, error, body) SELECT $1, $2, $3, 'waiting', $4, $5, $6, '', $7 WHERE EXISTS (SELECT 1 FROM notices WHERE channel = $1 AND key = $8 AND state IN ('waiting', 'sent')) ON CONFLICT (channel, key) DO NOTHING"
 	selectNotices = "SELECT n, channel, key, event, body, added, due, tries FROM notices WHERE channel = $1 AND event = $2 AND state = 'waiting' ORDER BY due, n LIMIT $3"
 	foldNotice    = "UPDATE notices SET state = 'folded', body = $2 WHERE n = $1 AND state = 'waiting'"
 	sentNotice    = "UPDATE notices SET state = 'sent', error = '', body = $2 WHERE n = $1 AND state = 'waiting'"
@@ -39,7 +41,11 @@ func (db *DB) AddNotices(ctx context.Context, notices []notify.Notice) error {
 }
 
 func (t *tx) addNotice(n notify.Notice) error {
-	added, err := t.w.c.changed(insertNotice, n.Channel, n.Key, string(n.Event), n.Added.UnixMicro(), n.Due.UnixMicro(), int64(n.Tries), n.Body)
+	statement, values := insertNotice, []driver.Value{n.Channel, n.Key, string(n.Event), n.Added.UnixMicro(), n.Due.UnixMicro(), int64(n.Tries), n.Body}
+	if n.Follows != "" {
+		statement, values = followNotice, append(values, n.Follows)
+	}
+	added, err := t.w.c.changed(statement, values...)
 	t.wrote += int(added)
 	return err
 }

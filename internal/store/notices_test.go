@@ -377,3 +377,30 @@ func BenchmarkSendNotice(b *testing.B) {
 		})
 	}
 }
+
+// A notice that follows another goes only where that one went: not to a channel without it, nor where a digest stands for it.
+func TestNoticesThatFollow(t *testing.T) {
+	db := openDB(t)
+	ctx := t.Context()
+	t0 := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	follow := func(channel, key, first string) notify.Notice {
+		n := notice(channel, key, t0.Add(time.Second))
+		n.Follows = first
+		return n
+	}
+	must(t, db.AddNotices(ctx, []notify.Notice{notice("one", "a", t0), notice("one", "b", t0), notice("two", "b", t0)}))
+	waiting, err := db.WaitingNotices(ctx, "one", notify.Approval, 10)
+	must(t, err)
+	must(t, db.NoticeSent(ctx, waiting[0].ID, t0))
+	must(t, db.AddNotices(ctx, []notify.Notice{follow("one", "a2", "a"), follow("two", "a2", "a"), follow("one", "b2", "b"), follow("one", "a2", "a")}))
+	equal(t, "one", keys(t, db.Reader, "one"), []string{"b", "a2", "b2"})
+	equal(t, "two", keys(t, db.Reader, "two"), []string{"b"})
+	waiting, err = db.WaitingNotices(ctx, "two", notify.Approval, 10)
+	must(t, err)
+	must(t, db.AddNotices(ctx, []notify.Notice{notice("two", "c", t0)}))
+	more, err := db.WaitingNotices(ctx, "two", notify.Approval, 10)
+	must(t, err)
+	must(t, db.FoldNotices(ctx, []int64{waiting[0].ID, more[1].ID}, notice("two", "digest", t0)))
+	must(t, db.AddNotices(ctx, []notify.Notice{follow("two", "b2", "b")}))
+	equal(t, "two", keys(t, db.Reader, "two"), []string{"digest"})
+}

@@ -445,5 +445,16 @@ func TestPeopleSeeWhyAndWhatTheToolDoes(t *testing.T) {
 		for _, want := range []string{at, `"value":"` + c.message + `"`, `"value":"Sends mail to whoever is named. `} {
 			eventually(t, patience, "the message comes, with "+want, func() bool { return hook.about(want) >= 1 })
 		}
+		bob := w.client(w.admin, w.tokenOf("bob", "approver"))
+		q, err := bob.Approval(t.Context(), at)
+		if err == nil {
+			_, err = bob.Reject(t.Context(), at, q.Digest, "not "+name)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []string{`"title":"Rejected by bob: `, `"text":"not ` + name + `"`, `"follows":"ntf_`} {
+			eventually(t, patience, "the second message comes, with "+want, func() bool { return hook.about(want) >= 1 })
+		}
 	}
 }
