@@ -62,7 +62,8 @@ type KnowledgeHistory struct {
 // NewDocument is a document to add.
 type NewDocument struct {
 	Key      string   `json:"key"`
-	Content  string   `json:"content"`
+	Content  string   `json:"content,omitempty"`
+	File     []byte   `json:"content_base64,omitempty"` // instead, where it is no text
 	Source   string   `json:"source"`
 	Type     string   `json:"content_type,omitempty"`
 	Labels   []string `json:"labels,omitempty"`
@@ -72,7 +73,8 @@ type NewDocument struct {
 // NewVersion is a version to add after the one that its author saw.
 type NewVersion struct {
 	Expected   int      `json:"expected_version"`
-	Content    string   `json:"content"`
+	Content    string   `json:"content,omitempty"`
+	File       []byte   `json:"content_base64,omitempty"` // instead, where it is no text
 	Type       string   `json:"content_type,omitempty"`
 	Labels     []string `json:"labels,omitempty"`
 	Snapshot   string   `json:"snapshotId,omitempty"`
@@ -136,6 +138,22 @@ type KnowledgeReaders struct {
 	Runs            []string `json:"runs"`
 	Recommendations []string `json:"recommendations"`
 	Calls           []string `json:"calls"`
+	Sent            []string `json:"sent"` // calls that these sessions made afterwards
+}
+
+// KnowledgeDiff is what two versions of a document differ in.
+type KnowledgeDiff struct {
+	DocumentID string          `json:"documentId"`
+	From       int             `json:"from"`
+	To         int             `json:"to"`
+	Lines      []KnowledgeLine `json:"lines"`
+}
+
+// KnowledgeLine is a line of a difference.
+type KnowledgeLine struct {
+	Kind string `json:"kind"` // del: only in the older version; ins: only in the newer; skip: Left lines of both were left out; empty: in both
+	Text string `json:"text,omitempty"`
+	Left int    `json:"left,omitempty"`
 }
 
 // Erasure is an erasure, done or asked for by one person.
@@ -181,6 +199,17 @@ func (c *Client) DocumentVersion(ctx context.Context, id string, n int) (*Knowle
 // DocumentHistory returns all that happened to a document.
 func (c *Client) DocumentHistory(ctx context.Context, id string) (*KnowledgeHistory, error) {
 	return do[KnowledgeHistory](ctx, c, http.MethodGet, documents+"/"+seg(id)+"/versions", nil)
+}
+
+// DocumentDiff compares two versions of a document: from 0 is the one before to, and to 0 the newest.
+func (c *Client) DocumentDiff(ctx context.Context, id string, from, to int) (*KnowledgeDiff, error) {
+	q := url.Values{}
+	for name, n := range map[string]int{"from": from, "to": to} {
+		if n != 0 {
+			q.Set(name, strconv.Itoa(n))
+		}
+	}
+	return get[KnowledgeDiff](ctx, c, documents+"/"+seg(id)+"/diff", q)
 }
 
 // DeleteDocument deletes a document softly.

@@ -44,6 +44,7 @@ var outside = map[string][]string{
 	"golang.org/x/sys":                                {"cmd/sallyport", "internal/store", "internal/upstream", "internal/sandbox", "internal/comm/files", "internal/comm/exec"},
 	"golang.org/x/time":                               {"internal/upstream"},
 	"golang.org/x/text":                               {"provenance", "internal/call", "internal/threat", "internal/screen", "internal/declare", "internal/egress", "internal/project", "internal/comm/fetch", "internal/comm/files", "internal/comm/search", "internal/knowledge"},
+	"github.com/ledongthuc/pdf":                       {"internal/knowledge/extract"},
 	"github.com/zricethezav/gitleaks/v8":              {"internal/threat"},
 	"github.com/wasilibs/go-pgquery":                  {"internal/statement"},
 }

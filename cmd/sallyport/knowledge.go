@@ -24,7 +24,7 @@ import (
 
 func (c *cli) knowledge() *cobra.Command {
 	return group("knowledge", "Add, find and take out what agents may know",
-		c.knowledgeAdd(), c.knowledgeList(), c.knowledgeGet(), c.knowledgeHistory(), c.knowledgeSnapshot(), c.knowledgeSearch(),
+		c.knowledgeAdd(), c.knowledgeList(), c.knowledgeGet(), c.knowledgeHistory(), c.knowledgeDiff(), c.knowledgeSnapshot(), c.knowledgeSearch(),
 		c.knowledgeDelete(), c.knowledgeRestore(), c.knowledgeLabel(), c.knowledgeWithdraw(), c.knowledgeErase())
 }
 
@@ -44,13 +44,6 @@ func (a *added) refuse(path string, err error) {
 	a.Refused = append(a.Refused, path+": "+err.Error())
 }
 
-// mediaTypes are those of files by their names' ends; other text is text/plain.
-var mediaTypes = map[string]string{
-	".md": "text/markdown", ".markdown": "text/markdown", ".html": "text/html", ".htm": "text/html", ".csv": "text/csv",
-	".go": "text/x-source", ".py": "text/x-source", ".js": "text/x-source", ".ts": "text/x-source", ".java": "text/x-source", ".c": "text/x-source", ".h": "text/x-source",
-	".rs": "text/x-source", ".sql": "text/x-source", ".sh": "text/x-source", ".yaml": "text/x-source", ".yml": "text/x-source", ".json": "text/x-source",
-}
-
 // sentAtOnce bounds the files that are sent at once.
 const sentAtOnce = 4
 
@@ -60,8 +53,8 @@ func (c *cli) knowledgeAdd() *cobra.Command {
 	cmd := c.asPerson(about{
 		use: "add FILE|DIR|-", short: "Add documents, or new versions of them", args: cobra.ExactArgs(1), prints: true,
 		long: `A file's document is known by the collection (--source) and the file's path below DIR, or its name. Adding it again is safe: what is unchanged
-stays as it is, what changed is a new version, and what an interrupted add left out is added. Text in UTF-8 is taken: Markdown, HTML (its readable
-text), CSV, source and plain text, up to 2 MiB a file. Hidden files and links are passed over. - reads one document from standard input, with --key.
+stays as it is, what changed is a new version, and what an interrupted add left out is added. Text in UTF-8 is taken: Markdown, CSV, source and plain
+text, up to 2 MiB; and of HTML, PDF and DOCX, up to 16 MiB, the text. Hidden files and links are passed over. - reads one document from standard input, with --key.
 Agents find documents once a snapshot has them: sallyport knowledge snapshot.`,
 		example: "sallyport knowledge add --source handbook ./handbook\nsallyport knowledge add --source handbook --label internal salaries.csv",
 	}, func(ctx context.Context, cl *client.Client, args []string) error {
@@ -163,11 +156,16 @@ func (c *cli) sendAll(ctx context.Context, cl *client.Client, a *added, files []
 
 // send adds one file: as a document, or as a version of the one that is there.
 func (c *cli) send(ctx context.Context, cl *client.Client, a *added, f fileToAdd, d client.NewDocument) error {
-	content, err := c.readDocument(f.path)
+	d.Key, d.Type = f.key, knowledge.TypeOf(f.key)
+	content, err := c.readDocument(f.path, d.Type)
 	if err != nil {
 		return err
 	}
-	d.Key, d.Content, d.Type = f.key, content, mediaTypes[strings.ToLower(filepath.Ext(f.key))]
+	if knowledge.Foreign(d.Type) {
+		d.File = content
+	} else {
+		d.Content = string(content)
+	}
 	_, err = cl.AddDocument(ctx, d)
 	var p *client.Problem
 	if !errors.As(err, &p) || p.Status != http.StatusConflict {
@@ -181,7 +179,7 @@ func (c *cli) send(ctx context.Context, cl *client.Client, a *added, f fileToAdd
 	if err != nil {
 		return err
 	}
-	now, err := cl.AddDocumentVersion(ctx, id, client.NewVersion{Expected: have.Version, Content: content, Type: d.Type, Labels: d.Labels, UnlessSame: true})
+	now, err := cl.AddDocumentVersion(ctx, id, client.NewVersion{Expected: have.Version, Content: d.Content, File: d.File, Type: d.Type, Labels: d.Labels, UnlessSame: true})
 	switch {
 	case err != nil:
 		return err
@@ -194,23 +192,25 @@ func (c *cli) send(ctx context.Context, cl *client.Client, a *added, f fileToAdd
 }
 
 // readDocument reads a file, or standard input for "".
-func (c *cli) readDocument(path string) (string, error) {
-	var b []byte
-	var err error
+func (c *cli) readDocument(path, mediaType string) (b []byte, err error) {
+	most := int64(knowledge.MaxContent)
+	if knowledge.Foreign(mediaType) {
+		most = knowledge.MaxFile
+	}
 	if path == "" {
-		b, err = io.ReadAll(io.LimitReader(c.in, knowledge.MaxContent+1))
+		b, err = io.ReadAll(io.LimitReader(c.in, most+1))
 	} else {
-		b, err = readRegular(path, knowledge.MaxContent)
+		b, err = readRegular(path, most)
 	}
 	switch {
 	case err != nil:
-		return "", err
-	case len(b) > knowledge.MaxContent:
-		return "", fmt.Errorf("it has more than %d bytes: split it into several documents", knowledge.MaxContent)
-	case !utf8.Valid(b):
-		return "", errors.New("it is not text in UTF-8: convert it")
+		return nil, err
+	case int64(len(b)) > most:
+		return nil, fmt.Errorf("it has more than %d bytes: split it into several documents", most)
+	case !knowledge.Foreign(mediaType) && !utf8.Valid(b):
+		return nil, errors.New("it is not text in UTF-8: convert it")
 	}
-	return string(b), nil
+	return b, nil
 }
 
 func (c *cli) knowledgeList() *cobra.Command {
@@ -310,6 +310,33 @@ func (c *cli) knowledgeHistory() *cobra.Command {
 		})
 }
 
+func (c *cli) knowledgeDiff() *cobra.Command {
+	var from, to int
+	cmd := printing(c, about{use: "diff DOCUMENT", short: "Show what two versions of a document differ in", args: cobra.ExactArgs(1),
+		long:    "Without --from and --to: what the newest version changed.",
+		example: "sallyport knowledge diff doc_4f…\nsallyport knowledge diff doc_4f… --from 1 --to 3"},
+		func(ctx context.Context, cl *client.Client, args []string) (*client.KnowledgeDiff, error) {
+			return cl.DocumentDiff(ctx, args[0], from, to)
+		}, func(t *table, d *client.KnowledgeDiff) {
+			t.line("%s, version %d to %d", d.DocumentID, d.From, d.To)
+			for _, l := range d.Lines {
+				switch l.Kind {
+				case "del":
+					t.line("- %s", l.Text)
+				case "ins":
+					t.line("+ %s", l.Text)
+				case "skip":
+					t.line("  (%d lines of both)", l.Left)
+				default:
+					t.line("  %s", l.Text)
+				}
+			}
+		})
+	cmd.Flags().IntVar(&from, "from", 0, "the older version (default: the one before)")
+	cmd.Flags().IntVar(&to, "to", 0, "the newer version (default: the newest)")
+	return cmd
+}
+
 func (c *cli) knowledgeSnapshot() *cobra.Command {
 	var list bool
 	cmd := printing(c, about{use: "snapshot", short: "Make a snapshot, which agents then search", example: "sallyport knowledge snapshot\nsallyport knowledge snapshot --list",
@@ -399,7 +426,10 @@ func readersFields(t *table, r *client.KnowledgeReaders) {
 	t.field("documents", r.Documents)
 	t.field("agents that read them", r.Agents)
 	t.field("sessions", r.Sessions)
+	t.field("runs", r.Runs)
+	t.field("recommendations", r.Recommendations)
 	t.field("calls", r.Calls)
+	t.field("calls afterwards", r.Sent)
 }
 
 func (c *cli) knowledgeWithdraw() *cobra.Command {

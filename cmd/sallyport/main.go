@@ -23,6 +23,7 @@ import (
 	"sallyport.example/internal/daemon"
 	"sallyport.example/internal/display"
 	"sallyport.example/internal/fault"
+	"sallyport.example/internal/knowledge/extract"
 	"sallyport.example/internal/sandbox"
 	"sallyport.example/internal/sentence"
 )
@@ -39,6 +40,7 @@ var version = ""
 
 func main() {
 	sandbox.Init() // in a process that was started as a sandbox's launcher it does not return
+	extract.Init() // nor does this in one that was started to read a file
 	os.Exit(run(untilAsked(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 

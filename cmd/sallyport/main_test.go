@@ -31,12 +31,14 @@ import (
 	"sallyport.example/internal/daemon"
 	"sallyport.example/internal/display"
 	"sallyport.example/internal/fault"
+	"sallyport.example/internal/knowledge/extract"
 	"sallyport.example/internal/sandbox"
 	"sallyport.example/internal/store"
 )
 
 func TestMain(m *testing.M) {
 	sandbox.Init() // servers are started through this binary
+	extract.Init()
 	testscript.Main(m, programs)
 }
 

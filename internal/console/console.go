@@ -35,6 +35,7 @@ import (
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
+	"sallyport.example/internal/knowledge/library"
 	"sallyport.example/internal/monitor"
 	"sallyport.example/internal/runner"
 	"sallyport.example/internal/search"
@@ -130,7 +131,8 @@ type Options struct {
 	Outside func(r *http.Request) error
 	// TokenSignIn refuses sign-ins by a token alone; nil: they are taken.
 	TokenSignIn func() error
-	Labels      LabelDesk // proposes labels from recorded work; nil: nothing can be added to
+	Library     *library.Library // the knowledge store
+	Labels      LabelDesk        // proposes labels from recorded work; nil: nothing can be added to
 	// Closing ends the streams of events once it is closed.
 	Closing <-chan struct{}
 }
@@ -238,6 +240,16 @@ func routes() []route {
 		{"POST", "/recommendations/{id}/approve", approver, (*Console).approveRecommendation},
 		{"POST", "/recommendations/{id}/reject", approver, (*Console).rejectRecommendation},
 		{"POST", "/recommendations/{id}/defer", approver, (*Console).deferRecommendation},
+		{"GET", "/knowledge", Readers, page((*Console).showKnowledge)},
+		{"POST", "/knowledge/add", operator, (*Console).addDocuments},
+		{"POST", "/knowledge/snapshots", operator, (*Console).snapshotNow},
+		{"POST", "/knowledge/withdraw", operator, (*Console).withdraw},
+		{"GET", "/knowledge/{id}", Readers, page((*Console).showDocument)},
+		{"POST", "/knowledge/{id}/versions", operator, (*Console).addVersion},
+		{"POST", "/knowledge/{id}/delete", operator, deleteDocument},
+		{"POST", "/knowledge/{id}/restore", operator, restoreDocument},
+		{"POST", "/knowledge/{id}/labels", operator, labelDocument},
+		{"POST", "/knowledge/{id}/erase", []identity.Role{identity.Admin}, eraseDocument},
 
 		{"GET", "/audit", auditor, (*Console).auditSearch},
 		{"GET", "/audit/download", auditor, (*Console).auditDownload},
@@ -254,6 +266,7 @@ var places = []place{
 	{"/tools", "Tools", Readers},
 	{"/agents", "Agents", Readers},
 	{"/runs", "Runs", Readers},
+	{"/knowledge", "Knowledge", Readers},
 	{"/audit", "Audit", []identity.Role{identity.Auditor}},
 }
 
@@ -301,7 +314,7 @@ func (c *Console) Register(handle func(pattern string, h http.Handler)) {
 				c.fail(w, r, p, fault.New(fault.RoleMissing, "This needs the role %s; you have %s.", identity.RoleWords(rt.roles, " or "), cmp.Or(identity.RoleWords(p.Roles, ", "), "none")).Try("Ask an admin for it."))
 				return
 			}
-			if r.Method == http.MethodPost {
+			if r.Method == http.MethodPost && !slices.Contains(readsBody, rt.path) {
 				if err := web.Form(w, r, maxForm); err != nil {
 					c.fail(w, r, p, err)
 					return

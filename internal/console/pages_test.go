@@ -167,7 +167,7 @@ func newPagesWorld(t testing.TB) *pagesWorld {
 	closing := make(chan struct{})
 	w.c = New(Options{
 		Version: "test", Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Clock: time.Now, Gateway: w.g, Refused: w.g.Refused, Store: w.store, Agents: w.g.Agents, Approved: gatewaytest.Approved(t, w.g.Agents),
-		Upstreams: func() []ServerStatus { return nil }, Closing: closing,
+		Upstreams: func() []ServerStatus { return nil }, Closing: closing, Library: gatewaytest.Library(t, db),
 		Source: func(ctx context.Context) (audit.Source, error) { return db.Source(ctx) },
 	})
 	w.mux = http.NewServeMux()
@@ -306,7 +306,10 @@ func TestPagesRoles(t *testing.T) {
 		{"/sessions/" + s.ID + "/close", url.Values{}, "operator"}, {"/sessions/" + s.ID + "/plan/approve", url.Values{}, "operator"},
 		{"/sessions/" + s.ID + "/plan/reject", url.Values{}, "operator"}, {"/tools/mail.search/accept", url.Values{}, "operator"},
 		{"/agents/worker/kill", url.Values{}, "operator"}, {"/agents/worker/unkill", url.Values{}, "operator"},
-		{"/agents/worker/quarantine", url.Values{}, "operator"}, {"/agents/worker/restore", url.Values{}, "operator"}, {"/agents/worker/next", url.Values{}, "operator"},
+		{"/agents/worker/quarantine", url.Values{}, "operator"}, {"/knowledge", nil, reader}, {"/knowledge/doc_0", nil, reader}, {"/knowledge/add", url.Values{}, "operator"}, {"/knowledge/snapshots", url.Values{}, "operator"},
+		{"/knowledge/withdraw", url.Values{}, "operator"}, {"/knowledge/doc_0/versions", url.Values{}, "operator"}, {"/knowledge/doc_0/delete", url.Values{}, "operator"},
+		{"/knowledge/doc_0/restore", url.Values{}, "operator"}, {"/knowledge/doc_0/labels", url.Values{}, "operator"}, {"/knowledge/doc_0/erase", url.Values{}, ""},
+		{"/agents/worker/restore", url.Values{}, "operator"}, {"/agents/worker/next", url.Values{}, "operator"},
 	} {
 		for _, role := range append([]string{"", "none"}, all...) {
 			got := w.ask(role, c.path, c.form).Code

@@ -40,6 +40,8 @@ func (c *Console) words() template.FuncMap {
 		"odd":    threat.NameLookalike,
 		"asset":  func(name string) string { return assetPaths[name] },
 		"count":  count,
+		"less":   func(n int) int { return n - 1 },
+		"more":   func(n int) int { return n + 1 },
 		"first":  func(raw json.RawMessage) string { return display.Line(string(raw), firstLength) },
 		"yes": func(votes []approval.Vote) (n int) {
 			for _, v := range votes {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -13,12 +14,11 @@ import (
 	"sallyport.example/flow"
 	"sallyport.example/internal/agent"
 	"sallyport.example/internal/catalogue"
-	"sallyport.example/internal/comm/fetch"
 	"sallyport.example/internal/consult"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/identity"
-	"sallyport.example/internal/knowledge"
 	"sallyport.example/internal/knowledge/claims"
+	"sallyport.example/internal/knowledge/extract"
 	"sallyport.example/internal/knowledge/library"
 	"sallyport.example/internal/knowledge/shelf"
 	"sallyport.example/internal/threat"
@@ -85,19 +85,17 @@ func (d *Daemon) openLibrary(ctx context.Context, detector *threat.Detector) (*l
 	if err != nil {
 		return nil, err
 	}
+	texts, err := extract.New(filepath.Join(d.o.Data, "extract"))
+	if err != nil {
+		return nil, errors.Join(fault.Wrap(err, fault.ConfigurationInvalid, "The folder in which files are read can't be made."), s.Close())
+	}
 	l, err := library.Open(ctx, library.Options{
 		Store: d.store, Shelf: s, Clock: time.Now, Log: d.o.Log, Detect: detector.Labels,
 		KnownLabel: func(label string) bool {
 			all, err := d.config().labels() // those of today: a reload may have changed them
 			return err == nil && slices.Contains(all, flow.Label(label))
 		},
-		Page: func(html string) (string, error) {
-			text, cut := fetch.Readable(html, knowledge.MaxContent)
-			if cut {
-				return "", fault.New(fault.RequestMalformed, "The page is too large or too deep to be read whole.").At("content").Try("Give its text, as text/markdown.")
-			}
-			return text, nil
-		},
+		Parse: texts.Text,
 	})
 	if err != nil {
 		return nil, errors.Join(err, s.Close())

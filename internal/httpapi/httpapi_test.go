@@ -466,6 +466,7 @@ var endpoints = []endpoint{
 	{"GET", "/v1/knowledge/documents/{id}", "", "viewer approver operator auditor"},
 	{"GET", "/v1/knowledge/documents/{id}/versions", "", "viewer approver operator auditor"},
 	{"GET", "/v1/knowledge/documents/{id}/versions/{n}", "", "viewer approver operator auditor"},
+	{"GET", "/v1/knowledge/documents/{id}/diff", "", "viewer approver operator auditor"},
 	{"POST", "/v1/knowledge/documents/{id}/versions", `{"expected_version":1,"content":"x"}`, "operator"},
 	{"DELETE", "/v1/knowledge/documents/{id}", `{"reason":"x"}`, "operator"},
 	{"POST", "/v1/knowledge/documents/{id}/restore", `{"reason":"x"}`, "operator"},

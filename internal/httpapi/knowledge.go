@@ -91,12 +91,21 @@ type KnowledgeHistory struct {
 	Events     []KnowledgeEvent `json:"events"`
 }
 
+// KnowledgeDiff is what two versions of a document differ in.
+type KnowledgeDiff struct {
+	DocumentID string         `json:"documentId"`
+	From       int            `json:"from"`
+	To         int            `json:"to"`
+	Lines      []library.Line `json:"lines"`
+}
+
 // AddBody adds a document.
 type AddBody struct {
 	Key      string   `json:"key" maxLength:"1024" doc:"What the document is known by: its path or address. Its id follows from it and the source."`
-	Content  string   `json:"content"`
+	Content  string   `json:"content,omitempty" required:"false" doc:"The text"`
+	File     []byte   `json:"content_base64,omitempty" required:"false" doc:"Or the file, where it is no text: PDF or DOCX"`
 	Source   string   `json:"source" maxLength:"64" doc:"The collection"`
-	Type     string   `json:"content_type,omitempty" required:"false" doc:"text/plain (default), text/markdown, text/html, text/csv or text/x-source"`
+	Type     string   `json:"content_type,omitempty" required:"false" doc:"text/plain (default), text/markdown, text/html, text/csv, text/x-source, application/pdf or application/vnd.openxmlformats-officedocument.wordprocessingml.document"`
 	Labels   []string `json:"labels,omitempty" required:"false" maxItems:"16" doc:"Confidentiality labels; those of sensitive data in the text are added"`
 	Snapshot string   `json:"snapshotId,omitempty" required:"false" maxLength:"128" doc:"The snapshot or export that it is from"`
 }
@@ -104,7 +113,8 @@ type AddBody struct {
 // VersionBody adds a version.
 type VersionBody struct {
 	Expected int      `json:"expected_version" minimum:"1" doc:"The version that you saw last"`
-	Content  string   `json:"content"`
+	Content  string   `json:"content,omitempty" required:"false" doc:"The text"`
+	File     []byte   `json:"content_base64,omitempty" required:"false" doc:"Or the file, where it is no text: PDF or DOCX"`
 	Type     string   `json:"content_type,omitempty" required:"false"`
 	Labels   []string `json:"labels,omitempty" required:"false" maxItems:"16" doc:"Labels to add; it keeps those that it has"`
 	Snapshot string   `json:"snapshotId,omitempty" required:"false" maxLength:"128"`
@@ -134,6 +144,7 @@ type KnowledgeReaders struct {
 	Runs            []string `json:"runs"`
 	Recommendations []string `json:"recommendations"`
 	Calls           []string `json:"calls"`
+	Sent            []string `json:"sent" doc:"Calls that these sessions made afterwards, by id and operation: what was read may have left in them"`
 }
 
 // Erasure is an erasure, done or asked for.
@@ -178,6 +189,17 @@ type ClaimBody struct {
 
 const documents = "/v1/knowledge/documents"
 
+// maxDocument bounds the body of a request with a document: a file in base64 fits.
+const maxDocument = knowledge.MaxFile/3*4 + 64<<10
+
+// contentOf is what a request brings: a text, or a file.
+func contentOf(text string, file []byte) (string, error) {
+	if text != "" && len(file) > 0 {
+		return "", fault.New(fault.RequestMalformed, "There is a text and a file, and only one of them is taken.").At("content_base64").Try("Leave one out.")
+	}
+	return text + string(file), nil
+}
+
 func (a *API) documentRoutes(s *side) {
 	l := a.o.Library
 	handle(s, route{method: http.MethodGet, path: documents, roles: readers, summary: "Documents of the knowledge store, without their texts"},
@@ -196,10 +218,14 @@ func (a *API) documentRoutes(s *side) {
 			}
 			return page, nil
 		})
-	handle(s, route{method: http.MethodPost, path: documents, roles: operator, status: http.StatusCreated, summary: "Add a document"},
+	handle(s, route{method: http.MethodPost, path: documents, roles: operator, status: http.StatusCreated, limit: maxDocument, summary: "Add a document"},
 		func(ctx context.Context, p identity.Principal, in *struct{ Body AddBody }) (KnowledgeDocument, error) {
 			b := in.Body
-			d, err := l.Add(ctx, p.String(), library.Adding{Key: b.Key, Source: b.Source, Type: b.Type, Content: b.Content, Labels: b.Labels, Snapshot: b.Snapshot})
+			content, err := contentOf(b.Content, b.File)
+			if err != nil {
+				return KnowledgeDocument{}, err
+			}
+			d, err := l.Add(ctx, p.String(), library.Adding{Key: b.Key, Source: b.Source, Type: b.Type, Content: content, Labels: b.Labels, Snapshot: b.Snapshot})
 			return a.added(ctx, d, err)
 		})
 	handle(s, route{method: http.MethodGet, path: documents + "/{id}", roles: readers, summary: "A document, as it is or as it was at a time"},
@@ -249,13 +275,33 @@ func (a *API) documentRoutes(s *side) {
 			now.Labels, now.Withdrawn = d.Rights(v.Version).Labels, now.Withdrawn || v.Version <= now.Poisoned
 			return a.withText(ctx, d, now, v)
 		})
-	handle(s, route{method: http.MethodPost, path: documents + "/{id}/versions", roles: operator, status: http.StatusCreated, summary: "Add a version after the one that you saw"},
+	handle(s, route{method: http.MethodGet, path: documents + "/{id}/diff", roles: readers, summary: "What two versions of a document differ in, line by line"},
+		func(ctx context.Context, _ identity.Principal, in *struct {
+			PathID
+			From int `query:"from" minimum:"0" doc:"The older version; the one before the newer if left out."`
+			To   int `query:"to" minimum:"0" doc:"The newer version; the newest if left out."`
+		}) (KnowledgeDiff, error) {
+			d, err := l.Document(in.ID)
+			if err != nil {
+				return KnowledgeDiff{}, err
+			}
+			from, to, lines, err := l.Diff(ctx, d, in.From, in.To)
+			if err != nil {
+				return KnowledgeDiff{}, err
+			}
+			return KnowledgeDiff{DocumentID: d.ID(), From: from.Version, To: to.Version, Lines: append([]library.Line{}, lines...)}, nil
+		})
+	handle(s, route{method: http.MethodPost, path: documents + "/{id}/versions", roles: operator, status: http.StatusCreated, limit: maxDocument, summary: "Add a version after the one that you saw"},
 		func(ctx context.Context, p identity.Principal, in *struct {
 			PathID
 			Body VersionBody
 		}) (KnowledgeDocument, error) {
 			b := in.Body
-			d, err := l.AddVersion(ctx, p.String(), in.ID, b.Expected, library.Adding{Type: b.Type, Content: b.Content, Labels: b.Labels, Snapshot: b.Snapshot, UnlessSame: b.Same})
+			content, err := contentOf(b.Content, b.File)
+			if err != nil {
+				return KnowledgeDocument{}, err
+			}
+			d, err := l.AddVersion(ctx, p.String(), in.ID, b.Expected, library.Adding{Type: b.Type, Content: content, Labels: b.Labels, Snapshot: b.Snapshot, UnlessSame: b.Same})
 			return a.added(ctx, d, err)
 		})
 }
@@ -327,7 +373,7 @@ func (a *API) documentActs(s *side) {
 // readersOf finds who read documents.
 func (a *API) readersOf(ctx context.Context, of []*knowledge.Document) (KnowledgeReaders, error) {
 	r, err := library.ReadersOf(ctx, a.store, of)
-	out := KnowledgeReaders{Documents: []string{}, Sessions: r.Sessions, Agents: r.Agents, Runs: r.Runs, Recommendations: r.Recommendations, Calls: r.Calls}
+	out := KnowledgeReaders{Documents: []string{}, Sessions: r.Sessions, Agents: r.Agents, Runs: r.Runs, Recommendations: r.Recommendations, Calls: r.Calls, Sent: r.Sent}
 	for _, d := range of {
 		out.Documents = append(out.Documents, d.ID())
 	}

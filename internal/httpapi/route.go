@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -38,6 +39,7 @@ type route struct {
 	noConfirmation bool            // it only stops, ends or reads something, so nobody has to confirm it at a terminal
 	covers         covers          // what a confirmed request covers besides itself; nil: nothing
 	twin           bool            // the people's side has the same path, and the document describes it there
+	limit          int64           // of the body, in bytes; 0: maxBody
 	listsFields    bool            // the handler reads the body's fields strictly itself, to list everything that is wrong with them
 }
 
@@ -74,7 +76,7 @@ func handle[I, O any](s *side, rt route, h func(ctx context.Context, p identity.
 			defer asking.room.Release() // when the answer has left
 		}
 		if err == nil && hasBody {
-			b, err = readBody(w, r, body, rt.emptyBody, asking.room)
+			b, err = readBody(w, r, cmp.Or(rt.limit, maxBody), body, rt.emptyBody, asking.room)
 			r.Body = io.NopCloser(bytes.NewReader(b))
 			r.Header.Set("Content-Type", "application/json")
 		}

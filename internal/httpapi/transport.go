@@ -101,16 +101,18 @@ func hasRole(p identity.Principal, roles []identity.Role) error {
 	return fault.New(fault.RoleMissing, "This needs the role %s.", identity.RoleWords(roles, " or ")).Try("Ask an admin for a token with it.")
 }
 
-// readBody reads a JSON object strictly, of the shape if that is not nil. With optional, no body at all is an empty object.
-func readBody(w http.ResponseWriter, r *http.Request, s shape, optional bool, room call.Room) ([]byte, error) {
-	b, err := web.JSON(w, r, maxBody, optional, room)
+// readBody reads a JSON object of at most limit bytes strictly, of the shape if that is not nil. With optional, no body at all is an empty object.
+func readBody(w http.ResponseWriter, r *http.Request, limit int64, s shape, optional bool, room call.Room) ([]byte, error) {
+	b, err := web.JSON(w, r, limit, optional, room)
 	if err != nil {
 		return nil, err
 	}
 	if len(b) == 0 && optional {
 		return []byte("{}"), nil
 	}
-	if err := call.Check(b, call.DefaultLimits()); err != nil {
+	lim := call.DefaultLimits()
+	lim.Bytes = max(lim.Bytes, int(limit))
+	if err := call.Check(b, lim); err != nil {
 		return nil, err
 	}
 	if b = bytes.TrimLeft(b, " \t\r\n"); b[0] != '{' {

@@ -30,9 +30,10 @@ const (
 )
 
 const (
-	// MaxKey bounds the key of a document, MaxContent its text and MaxReason a reason, in bytes.
+	// MaxKey bounds the key of a document, MaxContent its text, MaxFile a file that its text is taken from, and MaxReason a reason, in bytes.
 	MaxKey     = 1 << 10
 	MaxContent = 2 << 20
+	MaxFile    = 16 << 20
 	MaxReason  = 2000
 	MaxLabels  = 16
 )

@@ -1,9 +1,11 @@
 package web
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"mime"
+	"mime/multipart"
 	"net/http"
 	"net/url"
 	"os"
@@ -48,6 +50,58 @@ func Form(w http.ResponseWriter, r *http.Request, limit int64) error {
 	return nil
 }
 
+// File is a file that came with a form. Its name is the sender's word, without folders.
+type File struct {
+	Name    string
+	Content []byte
+}
+
+// maxParts bounds the fields and files of a form.
+const maxParts = 1000
+
+// Upload reads a form with files, of at most limit bytes: its fields into r.PostForm, as Form does, and the files that it has. A form without files may come as for Form.
+func Upload(w http.ResponseWriter, r *http.Request, limit int64) (files []File, err error) {
+	media, parameters, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	if err != nil || media != "multipart/form-data" {
+		return nil, Form(w, r, limit)
+	}
+	boundary := parameters["boundary"]
+	b, err := body(w, r, "", limit, true, nil)
+	if err != nil {
+		return nil, err
+	}
+	unreadable := func(err error) error {
+		return fault.Wrap(err, fault.RequestMalformed, "The form could not be read; nothing was done.").Try("Go back and send it again.")
+	}
+	if boundary == "" || len(boundary) > 70 {
+		return nil, unreadable(nil)
+	}
+	form, parts := url.Values{}, multipart.NewReader(bytes.NewReader(b), boundary)
+	for n := 0; ; n++ {
+		part, err := parts.NextRawPart()
+		if err == io.EOF {
+			break
+		}
+		if err != nil || n == maxParts {
+			return nil, unreadable(err)
+		}
+		content, err := io.ReadAll(part)
+		if err != nil {
+			return nil, unreadable(err)
+		}
+		switch name := part.FormName(); {
+		case part.FileName() != "":
+			files = append(files, File{part.FileName(), content})
+		case form.Has(name):
+			return nil, fault.New(fault.RequestMalformed, "The field is there more than once; nothing was done.").At(name)
+		case name != "" && (len(content) > 0 || part.Header.Get("Content-Type") == ""): // else a field for files in which none was chosen
+			form.Set(name, string(content))
+		}
+	}
+	r.PostForm = form
+	return files, nil
+}
+
 func body(w http.ResponseWriter, r *http.Request, media string, limit int64, optional bool, room call.Room) ([]byte, error) {
 	b, err := read(w, r, limit, room)
 	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
@@ -67,7 +121,7 @@ func body(w http.ResponseWriter, r *http.Request, media string, limit int64, opt
 	if len(b) == 0 && optional {
 		return nil, nil
 	}
-	if !isMedia(r.Header.Get("Content-Type"), media) {
+	if media != "" && !isMedia(r.Header.Get("Content-Type"), media) { // "": the caller has looked
 		return nil, WithStatus(http.StatusUnsupportedMediaType, fault.New(fault.RequestMalformed, "The body must be %s, in UTF-8.", media).
 			At("Content-Type").Try("Send Content-Type: %s, with no parameter but charset=utf-8.", media))
 	}

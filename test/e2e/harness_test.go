@@ -37,6 +37,7 @@ import (
 	"sallyport.example/internal/console"
 	"sallyport.example/internal/daemon"
 	"sallyport.example/internal/gateway/gatewaytest"
+	"sallyport.example/internal/knowledge/extract"
 	"sallyport.example/internal/sandbox"
 	"sallyport.example/internal/store"
 	"sallyport.example/lab/propose"
@@ -647,6 +648,7 @@ func build(t testing.TB, pkg string) string {
 
 func TestMain(m *testing.M) {
 	sandbox.Init() // the daemon in this process starts its programs through this binary
+	extract.Init()
 	if driver := os.Getenv(bridgeVariable); driver != "" {
 		os.Exit(bridge(driver, os.Args[len(os.Args)-1]))
 	}

@@ -86,7 +86,7 @@ func Library(t testing.TB, db library.Store) *library.Library {
 		Store: db, Shelf: s, Clock: time.Now, Log: slog.New(slog.DiscardHandler),
 		Detect:     func([]byte) []string { return nil },
 		KnownLabel: func(label string) bool { return slices.Contains([]string{"internal", "pii", "secret"}, label) },
-		Page:       func(html string) (string, error) { return html, nil },
+		Parse:      func(_ context.Context, _ string, file []byte) (string, error) { return string(file), nil },
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -51,8 +51,8 @@ type Options struct {
 	// Detect returns the labels of sensitive data in a text, and KnownLabel tells whether there is a label of that name.
 	Detect     func(text []byte) []string
 	KnownLabel func(label string) bool
-	// Page is the readable text of an HTML page, without what the page hides.
-	Page func(html string) (text string, err error)
+	// Parse is the text of a file in a format of its own (knowledge.Foreign), of at most knowledge.MaxContent bytes. The file is hostile.
+	Parse func(ctx context.Context, mediaType string, file []byte) (text string, err error)
 }
 
 // Library is the open store. Safe for concurrent use.
@@ -159,7 +159,7 @@ func (l *Library) Add(ctx context.Context, by string, a Adding) (*knowledge.Docu
 	if err := identity.CheckID(a.Source); err != nil {
 		return nil, fault.Wrap(err, fault.RequestMalformed, "%v.", err).At("source")
 	}
-	if err := l.convert(&a); err != nil {
+	if err := l.convert(ctx, &a); err != nil {
 		return nil, err
 	}
 	labels, err := l.labels(a.Content, a.Labels)
@@ -189,7 +189,7 @@ func (m *Moved) Unwrap() error { return m.error }
 // AddVersion adds a version after the one that its author expects to be the newest; else the error is a *Moved. It keeps the labels of the one before. Of a withdrawn document it corrects
 // the text: the withdrawal ends for this version and those to come, and the ones before stay withdrawn.
 func (l *Library) AddVersion(ctx context.Context, by, id string, expected int, a Adding) (*knowledge.Document, error) {
-	if err := l.convert(&a); err != nil {
+	if err := l.convert(ctx, &a); err != nil {
 		return nil, err
 	}
 	return l.act(ctx, id, func(d *knowledge.Document) (e knowledge.Event, err error) {
@@ -229,6 +229,34 @@ func (l *Library) AddVersion(ctx context.Context, by, id string, expected int, a
 		}
 		return e, nil
 	})
+}
+
+// Saved is what Save did.
+type Saved string
+
+const (
+	Added     Saved = "added"
+	Version   Saved = "new version"
+	Unchanged Saved = "unchanged"
+)
+
+// Save adds a document, or where there is one with the key its next version; of the same text nothing is made.
+func (l *Library) Save(ctx context.Context, by string, a Adding) (*knowledge.Document, Saved, error) {
+	d, err := l.Add(ctx, by, a)
+	if !fault.Is(err, fault.Conflict) {
+		return d, Added, err
+	}
+	there, found := l.Document(knowledge.DocumentID(a.Source, a.Key))
+	if found != nil {
+		return nil, "", err
+	}
+	before := there.Now().Version.Version
+	a.UnlessSame = true
+	d, err = l.AddVersion(ctx, by, there.ID(), before, a)
+	if err == nil && d.Now().Version.Version == before {
+		return d, Unchanged, nil
+	}
+	return d, Version, err
 }
 
 // keep puts a text on the shelf, before the event that names it.
@@ -331,29 +359,29 @@ func checkText(content string) error {
 	return nil
 }
 
-// Types are the media types that are taken. Of an HTML page the readable text is kept.
-var Types = []string{"text/plain", "text/markdown", "text/html", "text/csv", "text/x-source"}
-
 // convert makes the text that is kept of what was given.
-func (l *Library) convert(a *Adding) error {
+func (l *Library) convert(ctx context.Context, a *Adding) error {
 	if a.Type == "" {
-		a.Type = Types[0]
+		a.Type = knowledge.Plain
 	}
-	if !slices.Contains(Types, a.Type) {
-		return fault.New(fault.RequestMalformed, "%.80q is not taken.", a.Type).At("content_type").Try("Give text as one of %s.", strings.Join(Types, ", "))
+	if !slices.Contains(knowledge.Types, a.Type) {
+		return fault.New(fault.RequestMalformed, "%.80q is not taken.", a.Type).At("content_type").Try("Give one of %s.", strings.Join(knowledge.Types, ", "))
 	}
-	if err := checkText(a.Content); err != nil {
-		return err
-	}
-	if a.Type == "text/html" {
-		text, err := l.o.Page(a.Content)
+	if knowledge.Foreign(a.Type) {
+		if len(a.Content) > knowledge.MaxFile {
+			return fault.New(fault.RequestMalformed, "The file has %d bytes, and at most %d are taken.", len(a.Content), knowledge.MaxFile).At("content").Try("Split it into several documents.")
+		}
+		text, err := l.o.Parse(ctx, a.Type, []byte(a.Content))
 		if err != nil {
 			return err
 		}
 		a.Content = text
 	}
+	if err := checkText(a.Content); err != nil {
+		return err
+	}
 	a.Content = strings.ReplaceAll(a.Content, "\r\n", "\n")
-	return checkText(a.Content)
+	return nil
 }
 
 // labels are those that a document gets: given ones, and those of what is found in the text.
@@ -485,6 +513,26 @@ func (l *Library) Documents(after, source string, most int) (page []*knowledge.D
 		}
 	}
 	return page
+}
+
+// Collection is a collection with how many documents it has, deleted ones among them.
+type Collection struct {
+	Name      string
+	Documents int
+}
+
+// Collections are those that have documents, by name.
+func (l *Library) Collections() (all []Collection) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	counts := map[string]int{}
+	for _, d := range l.documents {
+		counts[d.Source()]++
+	}
+	for _, name := range slices.Sorted(maps.Keys(counts)) {
+		all = append(all, Collection{name, counts[name]})
+	}
+	return all
 }
 
 // Document returns a document for a person, whatever became of it.

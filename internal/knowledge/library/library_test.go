@@ -56,7 +56,7 @@ func (p *place) reopen() {
 			return nil
 		},
 		KnownLabel: func(label string) bool { return slices.Contains([]string{"internal", "pii", "secret"}, label) },
-		Page:       func(html string) (string, error) { return html, nil },
+		Parse:      func(_ context.Context, _ string, file []byte) (string, error) { return string(file), nil },
 	})
 	must(p.t, err)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"slices"
+	"strings"
 
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/knowledge"
@@ -14,8 +15,9 @@ type Log interface {
 	Entries(ctx context.Context, f audit.Filter) (page []audit.Entry, next int64, err error)
 }
 
-// Readers are who read documents, each list sorted.
-type Readers struct{ Sessions, Agents, Runs, Recommendations, Calls []string }
+// Readers are who read documents, each list sorted. Sent are the calls that these sessions made afterwards, each as its id and operation, whatever became
+// of them: what was read may have left in them.
+type Readers struct{ Sessions, Agents, Runs, Recommendations, Calls, Sent []string }
 
 // Operations are the ids of the operations by which agents read documents. What they read stands in the detail of their outcomes, under "read".
 var Operations = []string{"knowledge.search", "knowledge.read", "knowledge.validate_claim"}
@@ -26,36 +28,81 @@ type Recorded struct {
 	Read     []Citation `json:"read,omitempty"`
 }
 
-// ReadersOf finds who read any of the documents, in the log.
+// each calls do for the entries of the log that the filter selects, in their order.
+func each(ctx context.Context, log Log, f audit.Filter, do func(audit.Entry)) error {
+	f.Limit = 500
+	for f.Min >= 0 {
+		page, next, err := log.Entries(ctx, f)
+		if err != nil {
+			return err
+		}
+		for _, e := range page {
+			do(e)
+		}
+		if f.Min = next; next >= 0 {
+			f.Min = next + 1
+		}
+	}
+	return nil
+}
+
+// ReadersOf finds in the log who read any of the documents.
 func ReadersOf(ctx context.Context, log Log, documents []*knowledge.Document) (r Readers, err error) {
 	wanted := map[string]bool{}
 	for _, d := range documents {
 		wanted[d.ID()] = true
 	}
-	r = Readers{Sessions: []string{}, Agents: []string{}, Runs: []string{}, Recommendations: []string{}, Calls: []string{}}
+	first := map[string]int64{} // by session: the index of its first reading
 	for _, operation := range Operations {
-		for after := int64(0); after >= 0; {
-			page, next, err := log.Entries(ctx, audit.Filter{Operation: operation, Min: after, Limit: 500})
-			if err != nil {
-				return r, err
+		err := each(ctx, log, audit.Filter{Operation: operation}, func(e audit.Entry) {
+			var said Recorded
+			if e.Kind != audit.Outcome || len(e.Detail) == 0 || json.Unmarshal(e.Detail, &said) != nil ||
+				!slices.ContainsFunc(said.Read, func(c Citation) bool { return wanted[c.Document] }) {
+				return
 			}
-			for _, e := range page {
-				var said Recorded
-				if e.Kind != audit.Outcome || len(e.Detail) == 0 || json.Unmarshal(e.Detail, &said) != nil {
-					continue
-				}
-				if slices.ContainsFunc(said.Read, func(c Citation) bool { return wanted[c.Document] }) {
-					r.Sessions, r.Agents, r.Calls = append(r.Sessions, e.Session), append(r.Agents, e.Agent), append(r.Calls, e.CallID)
-				}
+			if at, known := first[e.Session]; !known || e.Index < at {
+				first[e.Session] = e.Index
 			}
-			if after = next; next >= 0 {
-				after = next + 1
-			}
+			r.Agents, r.Calls = append(r.Agents, e.Agent), append(r.Calls, e.CallID)
+		})
+		if err != nil {
+			return r, err
 		}
 	}
-	for _, list := range []*[]string{&r.Sessions, &r.Agents, &r.Calls} {
+	for session, from := range first {
+		r.Sessions = append(r.Sessions, session)
+		if err := r.after(ctx, log, session, from); err != nil {
+			return r, err
+		}
+	}
+	for _, list := range []*[]string{&r.Sessions, &r.Agents, &r.Runs, &r.Recommendations, &r.Calls, &r.Sent} {
 		slices.Sort(*list)
-		*list = slices.Compact(*list)
+		*list = append([]string{}, slices.Compact(*list)...)
 	}
 	return r, nil
+}
+
+// after adds what a session was for and what it did once it had read.
+func (r *Readers) after(ctx context.Context, log Log, session string, from int64) error {
+	return each(ctx, log, audit.Filter{Session: session}, func(e audit.Entry) {
+		var said struct {
+			Run            string `json:"run"`
+			Recommendation string `json:"recommendation"`
+		}
+		if e.Kind == audit.Outcome {
+			if e.Index > from && !slices.Contains(Operations, e.Operation) {
+				r.Sent = append(r.Sent, e.CallID+" "+e.Operation)
+			}
+			return
+		}
+		if !strings.HasPrefix(e.Action, "run.") && !strings.HasPrefix(e.Action, "recommendation.") || json.Unmarshal(e.Detail, &said) != nil {
+			return
+		}
+		if said.Run != "" {
+			r.Runs = append(r.Runs, said.Run)
+		}
+		if said.Recommendation != "" && e.Index > from {
+			r.Recommendations = append(r.Recommendations, said.Recommendation)
+		}
+	})
 }
