@@ -135,6 +135,7 @@ type Manifest struct {
 	Tools        []ManifestTool `json:"tools"`
 	OrderingHint string         `json:"ordering_hint"`
 	SystemPrompt string         `json:"system_prompt"`
+	Quotas       []Quota        `json:"quotas,omitempty"` // what the agent has used of its quotas
 }
 
 // ManifestTool is one tool in a manifest.

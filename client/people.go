@@ -300,6 +300,33 @@ func (c *Client) AgentDifference(ctx context.Context, agent string) (*AgentDiffe
 	return get[AgentDifference](ctx, c, "/v1/agents/"+seg(agent)+"/diff", nil)
 }
 
+// Quota is one quota of an agent with its use, in the resource's own unit.
+type Quota struct {
+	AgentID  string    `json:"agent_id"`
+	Resource string    `json:"resource"` // api_calls, compute_seconds, tokens, cost
+	Window   string    `json:"window"`   // hour, day
+	Used     float64   `json:"used"`
+	Reserved float64   `json:"reserved"` // set aside for what is under way
+	Limit    float64   `json:"limit"`
+	Percent  int       `json:"percent"`
+	Frees    time.Time `json:"frees"` // when the window ends
+}
+
+// Quotas returns what agents have used of their quotas; of one agent, or of all ("").
+func (c *Client) Quotas(ctx context.Context, agent string) ([]Quota, error) {
+	v := url.Values{}
+	if agent != "" {
+		v.Set("agent", agent)
+	}
+	l, err := get[struct {
+		Quotas []Quota `json:"quotas"`
+	}](ctx, c, "/v1/quotas", v)
+	if err != nil {
+		return nil, err
+	}
+	return l.Quotas, nil
+}
+
 // Deployment answers the deployment checklists: of agents, and of what stands around them.
 type Deployment struct {
 	At         time.Time        `json:"at"`

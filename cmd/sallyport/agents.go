@@ -25,9 +25,17 @@ func (c *cli) agents() *cobra.Command {
 			}
 		})
 	one := printing(c, about{use: "show AGENT", short: "Show an agent and its declaration", example: "sallyport agents show research-assistant --output yaml", args: cobra.ExactArgs(1)},
-		func(ctx context.Context, cl *client.Client, args []string) (*client.Agent, error) {
-			return cl.Agent(ctx, args[0])
-		}, (*table).agent)
+		func(ctx context.Context, cl *client.Client, args []string) (*shownAgent, error) {
+			a, err := cl.Agent(ctx, args[0])
+			if err != nil {
+				return nil, err
+			}
+			used, err := cl.Quotas(ctx, args[0])
+			return &shownAgent{a, used}, err
+		}, func(t *table, a *shownAgent) {
+			t.agent(a.Agent)
+			t.quotas(a.Quotas, false)
+		})
 	var reason string
 	var yes bool
 	aside := printing(c, about{
@@ -55,6 +63,31 @@ needs --yes.`,
 	reasonFlag(restore, &reason)
 	return group("agents", "See the declared agents, approve their declarations, let one work, put one aside",
 		append([]*cobra.Command{list, one, c.agentDiff(), c.approveAgents(), c.auditAgents(), aside, restore}, c.agentRuns()...)...)
+}
+
+// shownAgent is an agent with what it has used of its quotas.
+type shownAgent struct {
+	*client.Agent
+	Quotas []client.Quota `json:"quotas,omitempty"`
+}
+
+// quotas shows what was used of each quota; named says of which agent it is.
+func (t *table) quotas(all []client.Quota, named bool) {
+	for i, q := range all {
+		name := ""
+		if i == 0 {
+			name = "quotas"
+		}
+		of := ""
+		if named {
+			of = q.AgentID + ": "
+		}
+		text := fmt.Sprintf("%s%g of %g %s an %s (%d %%), free again at %s", of, q.Used, q.Limit, q.Resource, q.Window, q.Percent, show(q.Frees))
+		if q.Reserved > 0 {
+			text += fmt.Sprintf("; %g set aside for what is under way", q.Reserved)
+		}
+		t.field(name, strings.Replace(text, " an day", " a day", 1))
+	}
 }
 
 func (c *cli) auditAgents() *cobra.Command {

@@ -72,6 +72,7 @@ type state struct {
 
 	Servers  []client.Server  `json:"servers"`
 	Sessions []client.Session `json:"open_sessions"`
+	Quotas   []client.Quota   `json:"quotas,omitempty"`
 
 	Waiting struct {
 		Requests     int      `json:"requests"` // at most 500 are counted
@@ -123,6 +124,9 @@ func (s *state) fromStore(ctx context.Context, cl *client.Client) error {
 		return err
 	}
 	s.Sessions = page.Sessions
+	if s.Quotas, err = cl.Quotas(ctx, ""); err != nil {
+		return err
+	}
 	agents, err := cl.Agents(ctx)
 	if err != nil {
 		return err
@@ -184,6 +188,7 @@ func (s *state) rows(t *table) {
 	t.field("mode", mode)
 	t.field("sessions", fmt.Sprintf("%d open", len(s.Sessions)))
 	s.openSessions(t)
+	t.quotas(s.Quotas, true)
 	if s.Anchor.State != "not configured" { // doctor says so
 		t.field("anchor", s.Anchor.Text)
 	}

@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"sallyport.example/internal/call"
+	"sallyport.example/internal/quota"
 )
 
 // Mode is what kind of agent it is.
@@ -99,6 +100,7 @@ type Declaration struct {
 	Digest string `json:"-"` // hex SHA-256 of the canonical JSON of all fields above
 
 	read, write *grants
+	limits      []quota.Limit
 	of          string // of a trial agent: the agent that it stands for
 	builtIn     bool   // it is Local
 }
@@ -141,10 +143,37 @@ type Permissions struct {
 
 // Quotas bound what the agent uses, by the resource types of TH-5. Nil is the gateway's own limit.
 type Quotas struct {
-	APICalls       *int  `json:"apiCalls,omitempty"`
-	Tokens         *int  `json:"tokens,omitempty"`
-	ComputeSeconds *int  `json:"computeSeconds,omitempty"`
-	Cost           *Cost `json:"cost,omitempty"`
+	APICalls       *Amounts `json:"apiCalls,omitempty"`
+	Tokens         *Amounts `json:"tokens,omitempty"`
+	ComputeSeconds *Amounts `json:"computeSeconds,omitempty"`
+	Cost           *Cost    `json:"cost,omitempty"`
+}
+
+// Amounts bound what is used in an hour, and in a UTC day. Nil is no bound.
+type Amounts struct {
+	Hour *int `json:"hour,omitempty"`
+	Day  *int `json:"day,omitempty"`
+}
+
+// limits are those of one resource, of which one is counted in so many.
+func (a *Amounts) limits(r quota.Resource, unit int64) (limits []quota.Limit) {
+	if a == nil {
+		return nil
+	}
+	for _, of := range []struct {
+		window quota.Window
+		most   *int
+	}{{quota.Hour, a.Hour}, {quota.Day, a.Day}} {
+		if of.most != nil {
+			limits = append(limits, quota.Limit{Resource: r, Window: of.window, Most: int64(*of.most) * unit})
+		}
+	}
+	return limits
+}
+
+// limits are the quotas that calls are counted under.
+func (q *Quotas) limits() []quota.Limit {
+	return append(q.APICalls.limits(quota.APICalls, 1), q.ComputeSeconds.limits(quota.ComputeSeconds, 1000)...)
 }
 
 // Cost bounds what the agent's models cost, in the currency of the configured prices.
@@ -266,6 +295,9 @@ func (d *Declaration) seal() error {
 		d.OutputSchema = json.RawMessage("null")
 	}
 	d.read, d.write = compile(d.Permissions.Read), compile(d.Permissions.Write)
+	if d.limits = nil; d.of == "" { // a trial uses nothing of what its agent may
+		d.limits = d.Quotas.limits()
+	}
 	fields, err := json.Marshal(d)
 	if err != nil {
 		return err
@@ -321,6 +353,9 @@ func (s Set) Only(keep func(*Declaration) bool) Set {
 
 // All returns every declaration, by id. Trial agents have none of their own.
 func (s Set) All() []*Declaration { return slices.Clone(s.all) }
+
+// Limits are the quotas that the agent's calls are counted under, with whose they are: what people approved of its recommendations is the agent's, too.
+func (d *Declaration) Limits() (agent string, limits []quota.Limit) { return Base(d.AgentID), d.limits }
 
 // BuiltIn tells whether it is the gateway's own declaration (Local), which no file says.
 func (d *Declaration) BuiltIn() bool { return d.builtIn }

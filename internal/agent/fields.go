@@ -57,11 +57,27 @@ func (r *reader) ours(d *Declaration) []field {
 
 // quotas reads what the agent may use.
 func (r *reader) quotas(at string, n *yaml.Node, q *Quotas) {
-	whole := func(to **int) func(string, *yaml.Node) {
+	amount := func(at string, n *yaml.Node) *int {
+		value := -1
+		if r.integer(&value, 0, 1e12-1, "")(at, n); value >= 0 {
+			return &value
+		}
+		return nil
+	}
+	whole := func(to **Amounts) func(string, *yaml.Node) {
 		return func(at string, n *yaml.Node) {
-			value := -1
-			if r.integer(&value, 0, 1e12-1, "")(at, n); value >= 0 {
-				*to = &value
+			a := &Amounts{}
+			*to = a
+			if n.Kind == yaml.ScalarNode { // as it was written before there were windows
+				a.Day = amount(at, n)
+				return
+			}
+			r.fields(at, n, []field{
+				{"hour", "", func(at string, n *yaml.Node) { a.Hour = amount(at, n) }},
+				{"day", "", func(at string, n *yaml.Node) { a.Day = amount(at, n) }},
+			})
+			if a.Hour == nil && a.Day == nil && !r.broken[at+".hour"] && !r.broken[at+".day"] {
+				r.problem(n, at, "says nothing", "write hour, day or both, as {hour: 100, day: 1000}")
 			}
 		}
 	}

@@ -75,7 +75,8 @@ func Lint(d *Declaration, vouched ...string) []Problem {
 		field, what string
 		set         bool
 	}{
-		{"quotas", "nothing counts what the agent uses against it", d.Quotas != Quotas{}},
+		{"quotas.tokens", "nothing counts the tokens of models against it", d.Quotas.Tokens != nil},
+		{"quotas.cost", "nothing counts what models cost against it", d.Quotas.Cost != nil},
 		{"systemPrompt", "no system message says it", d.SystemPrompt.Role != "" || len(d.SystemPrompt.Constraints) > 0},
 		{"hostedTools", "tools that a model's provider runs are refused", len(d.HostedTools) > 0},
 		{"dependsOn", "an agent whose failure this one depends on degrades nothing", len(d.DependsOn) > 0},

@@ -10,10 +10,10 @@ import (
 func TestReservedKeysAreNamed(t *testing.T) {
 	one := 1
 	for field, set := range map[string]func(*Declaration){
-		"quotas":       func(d *Declaration) { d.Quotas.Tokens = &one },
-		"systemPrompt": func(d *Declaration) { d.SystemPrompt.Constraints = []string{"no guesses"} },
-		"hostedTools":  func(d *Declaration) { d.HostedTools = []string{"web_search"} },
-		"dependsOn":    func(d *Declaration) { d.DependsOn = []string{"other"} },
+		"quotas.tokens": func(d *Declaration) { d.Quotas.Tokens = &Amounts{Day: &one} },
+		"systemPrompt":  func(d *Declaration) { d.SystemPrompt.Constraints = []string{"no guesses"} },
+		"hostedTools":   func(d *Declaration) { d.HostedTools = []string{"web_search"} },
+		"dependsOn":     func(d *Declaration) { d.DependsOn = []string{"other"} },
 	} {
 		d := Local()
 		if all := Lint(&d); len(all) > 0 {

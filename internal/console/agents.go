@@ -14,6 +14,7 @@ import (
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
+	"sallyport.example/internal/quota"
 	"sallyport.example/internal/session"
 	"sallyport.example/internal/standing"
 )
@@ -108,7 +109,8 @@ type agentPage struct {
 	// Difference is what a person decides on, where the declaration is not approved.
 	Difference approved.Difference
 	Sessions   []session.Session // open ones, newest first
-	Next       *session.Next     // a person ordered that its next conversation is a fresh session
+	Quotas     []quota.Status
+	Next       *session.Next // a person ordered that its next conversation is a fresh session
 	AtLeast    bool
 	Missing    string
 	Exact      []piece
@@ -150,6 +152,9 @@ func (c *Console) showAgent(w http.ResponseWriter, r *http.Request, p identity.P
 		if d.Open++; len(d.Sessions) < shownSessions {
 			d.Sessions = append(d.Sessions, s)
 		}
+	}
+	if d.Quotas, err = c.o.Gateway.Quotas(ctx, id); err != nil {
+		d.Missing = c.missing("an agent's quotas", err)
 	}
 	d.AtLeast = len(open.Sessions) == countedSessions
 	if d.Next, err = c.o.Gateway.Ordered(ctx, id); err != nil {

@@ -47,6 +47,7 @@ import (
 	"sallyport.example/internal/monitor"
 	"sallyport.example/internal/notify"
 	"sallyport.example/internal/policy"
+	"sallyport.example/internal/quota"
 	"sallyport.example/internal/run"
 	runs "sallyport.example/internal/runner"
 	"sallyport.example/internal/schema"
@@ -466,7 +467,14 @@ func (d *Daemon) buildTeller() error {
 		return err
 	}
 	d.teller = &teller{desk: d.gate.Desk(), gateway: d.gate, switches: d.gate.Standing().KillStatus, n: n, warn: d.o.Log.Warn, approved: map[string][]time.Time{}, counted: map[string]bool{}, changes: d.changes, counters: d.counters, index: d.index,
-		trouble: trouble{servers: d.servers, tools: d.gate.Catalogue().Tools, quarantines: d.gate.Standing().Quarantines}}
+		trouble: trouble{servers: d.servers, tools: d.gate.Catalogue().Tools, quarantines: d.gate.Standing().Quarantines}, marks: make(chan quota.Mark, 64)}
+	d.store.OnQuota(func(m quota.Mark) {
+		select {
+		case d.teller.marks <- m:
+		default:
+			d.o.Log.Warn("people are not told of a quota, the log has it", "agent", m.Agent, "quota", m.Text())
+		}
+	})
 	d.teller.start()
 	d.keepAnchor(context.Background())
 	return nil

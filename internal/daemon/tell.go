@@ -21,6 +21,7 @@ import (
 	"sallyport.example/internal/monitor"
 	"sallyport.example/internal/notify"
 	"sallyport.example/internal/policy"
+	"sallyport.example/internal/quota"
 	"sallyport.example/internal/review"
 	"sallyport.example/internal/run"
 	"sallyport.example/internal/search"
@@ -68,6 +69,8 @@ type teller struct {
 	index    *search.Index     // that is filled while the teller runs; nil: there is none
 
 	trouble trouble
+
+	marks chan quota.Mark // of quotas that were passed; nil: none
 
 	changes func() []console.Change // that starts and reloads found in configuration and declarations, the newest first
 
@@ -120,6 +123,8 @@ func (t *teller) run(ctx context.Context) {
 			t.look(ctx)
 		case c := <-waiting:
 			all = !t.change(ctx, c)
+		case m := <-t.marks:
+			t.quota(ctx, m)
 		}
 	}
 }
@@ -397,6 +402,15 @@ func (t *teller) timeout(r run.Run) {
 		Key: "run:" + r.ID, Event: notify.Alert, Title: "A run of " + r.Agent + " was over its time", Link: "/runs/" + r.ID, At: t.clock(),
 		Text:   "What it had was discarded, and nothing is retried.",
 		Fields: []notify.Field{{Name: "agent", Value: r.Agent}, {Name: "for", Value: r.Requester}},
+	})
+}
+
+// quota alerts people that a mark of a quota was passed. Each is told once in its window.
+func (t *teller) quota(ctx context.Context, m quota.Mark) {
+	text := "Its calls are refused from 100 % on, until " + m.Use.Frees(m.Limit).Format(time.RFC3339) + "."
+	t.send(ctx, notify.Message{
+		Key: fmt.Sprintf("quota:%s:%d:%d", m.Limit.Key(m.Agent), m.Use.Start.Unix(), m.Percent), Event: notify.Alert, Title: m.Agent + ": " + m.Text(), Text: text, Link: "/agents/" + m.Agent, At: t.clock(),
+		Fields: []notify.Field{{Name: "agent", Value: m.Agent}},
 	})
 }
 

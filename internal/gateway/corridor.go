@@ -16,6 +16,7 @@ import (
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/judge"
 	"sallyport.example/internal/policy"
+	"sallyport.example/internal/quota"
 	"sallyport.example/internal/session"
 	"sallyport.example/internal/stored"
 )
@@ -70,7 +71,8 @@ type ran struct {
 	at       time.Time     // when the effect began, on the monotonic clock
 	stores   *stored.Write // what it stores with its server; nil: nothing
 	reasons  reasons
-	left     left // what of its result left before the outcome
+	left     left         // what of its result left before the outcome
+	quota    *quota.Claim // what it took of its agent's quotas; nil: nothing
 }
 
 // talk guards the messages that may leave while a call runs.

@@ -106,6 +106,7 @@ func (c *crossing) load() judge.Facts {
 		},
 		Declaration: judge.Declared{Problem: c.undeclared, Invalid: c.invalid, Made: c.declaration, Justification: c.justification, InPlan: c.inPlan},
 	}
+	f.Caller.OverQuota, f.Caller.QuotaUnknown = c.overQuota(now)
 	if f.Operation.Traced = c.effect.Traits().Traced; c.op.Model != nil {
 		f.Operation.Model = c.op.Model.ID
 	}

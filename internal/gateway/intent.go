@@ -15,6 +15,7 @@ import (
 	"sallyport.example/internal/effect"
 	"sallyport.example/internal/evidence"
 	"sallyport.example/internal/fault"
+	"sallyport.example/internal/quota"
 	"sallyport.example/internal/session"
 	"sallyport.example/internal/standing"
 )
@@ -59,6 +60,7 @@ func (c *crossing) intent(ctx context.Context) error {
 	if spend.Wrote != nil {
 		c.g.written.Add(spend.Wrote)
 	}
+	c.ran.quota = spend.Quota
 	c.session = c.live.see(s)
 	c.ran.intended = true
 	c.heard()
@@ -103,6 +105,7 @@ func (c *crossing) spends(e *audit.Entry) (spend Spend, detail map[string]any, e
 		return spend, detail, err
 	}
 	spend = Spend{StopEpoch: c.stops.epoch, CallDigest: c.digest, CallID: c.id, At: c.g.now(), Seen: kept, Wrote: c.wrote()}
+	spend.Quota = c.claims()
 	if c.judged.found.Lifted == nil { // what only observing let through is no reason to find its tool and its destinations familiar later
 		spend.First = c.usedKeys()
 	}
@@ -157,9 +160,11 @@ func (c *crossing) act(ctx context.Context) (effect.Result, error) {
 	if c.stops.caught.Load() || c.g.standing.StopEpoch(c.agent) != c.stops.epoch { // stopped while the intent was being written
 		return effect.Result{}, &fault.NotDispatched{Err: standing.ErrKilled}
 	}
-	bound := maxAct
-	if t := c.op.Class.Timeout; t > 0 {
-		bound = min(bound, t)
+	bound := c.bound()
+	if q := c.ran.quota; q != nil {
+		if granted, ok := q.Granted(quota.ComputeSeconds); ok {
+			bound = min(bound, time.Duration(granted)*time.Millisecond)
+		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, bound)
 	defer cancel()

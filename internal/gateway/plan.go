@@ -22,17 +22,19 @@ import (
 	"sallyport.example/internal/identity"
 	"sallyport.example/internal/judge"
 	"sallyport.example/internal/planned"
+	"sallyport.example/internal/quota"
 	"sallyport.example/internal/session"
 )
 
 // Manifest is what an agent learns about its tools before it plans (FL-4).
 type Manifest struct {
-	SessionID    string        `json:"session_id"`
-	Phase        session.Phase `json:"phase"`
-	Labels       []flow.Held   `json:"labels"`
-	Tools        []flow.Tool   `json:"tools"`
-	OrderingHint string        `json:"ordering_hint"`
-	SystemPrompt string        `json:"system_prompt"`
+	SessionID    string         `json:"session_id"`
+	Phase        session.Phase  `json:"phase"`
+	Labels       []flow.Held    `json:"labels"`
+	Tools        []flow.Tool    `json:"tools"`
+	OrderingHint string         `json:"ordering_hint"`
+	SystemPrompt string         `json:"system_prompt"`
+	Quotas       []quota.Status `json:"quotas,omitempty" doc:"What the agent has used of its quotas."`
 }
 
 // Manifest describes the tools the session may call, what calling each would block, and what is blocked already.
@@ -41,7 +43,11 @@ func (g *Gateway) Manifest(ctx context.Context, p identity.Principal, sessionID 
 	if err != nil {
 		return nil, err
 	}
-	return g.manifestOf(l.current.Load()), nil
+	m := g.manifestOf(l.current.Load())
+	if m.Quotas, err = g.Quotas(ctx, l.current.Load().Agent); err != nil {
+		return nil, err
+	}
+	return m, nil
 }
 
 func (g *Gateway) manifestOf(s *session.Session) Manifest {

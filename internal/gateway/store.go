@@ -11,6 +11,7 @@ import (
 	"sallyport.example/internal/declare"
 	"sallyport.example/internal/desk"
 	"sallyport.example/internal/evidence"
+	"sallyport.example/internal/quota"
 	"sallyport.example/internal/session"
 	"sallyport.example/internal/standing"
 	"sallyport.example/internal/stored"
@@ -78,6 +79,8 @@ type CallStore interface {
 	// Answer appends the entry of an answer to a server's question, and keeps what it gives away and what it writes (Spend.Wrote), in one transaction.
 	// Where the session is closed it is fault.SessionClosed, and nothing is written.
 	Answer(ctx context.Context, sessionID string, e audit.Entry, wrote *stored.Written, given ...evidence.Kept) error
+	// QuotaUse is what an agent has used under a limit, in the newest window that was counted.
+	QuotaUse(ctx context.Context, agent string, l quota.Limit) (quota.Use, error)
 	// Used tells whether an intent has written the key (Spend.First).
 	Used(ctx context.Context, key string) (bool, error)
 	// Record appends entries that change no other state.
@@ -103,6 +106,7 @@ type Spend struct {
 	StopEpoch   int64           // the stops that had reached the agent when the call was judged; an approval from before another one is not spent
 	Wrote       *stored.Written // what it writes to a server that nobody said yes to, in an untrusted session; nil: nothing
 	Seen        []evidence.Kept // what is kept of the call before it runs, in this order
+	Quota       *quota.Claim    // what it takes of its agent's quotas; nil: there are none. What is over is settled with the outcome
 }
 
 // SpendError says why what an intent was to spend can't be spent: it is spent already, has expired, was decided otherwise since.

@@ -8,6 +8,7 @@ import (
 	"sallyport.example/internal/agent/deployed"
 	"sallyport.example/internal/approval"
 	"sallyport.example/internal/identity"
+	"sallyport.example/internal/quota"
 )
 
 var approver = []identity.Role{identity.Approver}
@@ -16,6 +17,11 @@ var approver = []identity.Role{identity.Approver}
 type ApproveAgentBody struct {
 	Digest string `json:"digest" maxLength:"128" doc:"Of the declaration as it is loaded: see GET /v1/agents/{id}."`
 	Reason string `json:"reason,omitempty" maxLength:"2000" doc:"Goes on the record."`
+}
+
+// QuotaList is the use of each quota.
+type QuotaList struct {
+	Quotas []quota.Status `json:"quotas"`
 }
 
 // declaredRoutes are the routes by which people approve declarations.
@@ -29,6 +35,13 @@ func (a *API) declaredRoutes(s *side) {
 				return Agent{}, err
 			}
 			return a.agentByID(in.ID)
+		})
+	handle(s, route{method: http.MethodGet, path: "/v1/quotas", roles: readers, summary: "What agents have used of their quotas"},
+		func(ctx context.Context, _ identity.Principal, in *struct {
+			Agent string `query:"agent" maxLength:"64"`
+		}) (QuotaList, error) {
+			found, err := a.g.Quotas(ctx, in.Agent)
+			return QuotaList{Quotas: found}, err
 		})
 	handle(s, route{method: http.MethodGet, path: "/v1/agents/audit", roles: readers, summary: "The deployment checklists, answered from the running gateway"},
 		func(ctx context.Context, _ identity.Principal, _ *none) (deployed.Report, error) {

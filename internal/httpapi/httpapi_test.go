@@ -431,6 +431,7 @@ var endpoints = []endpoint{
 	{"POST", "/v1/approvals/batch", `{"decision":"approve","approvals":[{"approval_id":"x","digest":"x"}]}`, "approver"},
 	{"GET", "/v1/agents", "", "viewer approver operator auditor"},
 	{"GET", "/v1/agents/{id}", "", "viewer approver operator auditor"},
+	{"GET", "/v1/quotas", "", "viewer approver operator auditor"},
 	{"GET", "/v1/agents/audit", "", "viewer approver operator auditor"},
 	{"GET", "/v1/agents/{id}/diff", "", "viewer approver operator auditor"},
 	{"POST", "/v1/agents/{id}/approve", `{"digest":"x"}`, "approver"},

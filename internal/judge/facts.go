@@ -8,6 +8,7 @@ import (
 	"sallyport.example/internal/approval"
 	"sallyport.example/internal/declare"
 	"sallyport.example/internal/policy"
+	"sallyport.example/internal/quota"
 	"sallyport.example/internal/session"
 	"sallyport.example/provenance"
 )
@@ -50,16 +51,18 @@ func (r *Rules) KnownLabel(l flow.Label) bool {
 
 // Caller is the agent that calls, the requester it works for, and its standing now.
 type Caller struct {
-	Agent       string
-	Requester   string // the person or program for whom the session works; "" if there is none
-	Door        string // "mcp", "http" or "recommendation"
-	Declaration *agent.Declaration
-	Stopped     bool        // the kill switch is pulled, for all or for this agent
-	Quarantined time.Time   // since when the agent is quarantined; zero: it is not
-	Approved    bool        // its declaration is approved
-	Unapproved  Unapproved  // if not: why
-	AskFrom     policy.Risk // a person decides on declared calls of this trust tier from this risk on
-	Own         []string    // the requester's own addresses and accounts
+	Agent        string
+	Requester    string // the person or program for whom the session works; "" if there is none
+	Door         string // "mcp", "http" or "recommendation"
+	Declaration  *agent.Declaration
+	Stopped      bool            // the kill switch is pulled, for all or for this agent
+	Quarantined  time.Time       // since when the agent is quarantined; zero: it is not
+	Approved     bool            // its declaration is approved
+	Unapproved   Unapproved      // if not: why
+	AskFrom      policy.Risk     // a person decides on declared calls of this trust tier from this risk on
+	OverQuota    *quota.Exceeded // a quota of the agent has no room; nil: all have
+	QuotaUnknown error           // why it is not known
+	Own          []string        // the requester's own addresses and accounts
 }
 
 // Unapproved says why an agent's declaration does not count, and what a person can do about it.

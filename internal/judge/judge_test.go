@@ -15,6 +15,7 @@ import (
 	"sallyport.example/internal/declare"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/policy"
+	"sallyport.example/internal/quota"
 	"sallyport.example/internal/session"
 	"sallyport.example/provenance"
 )
@@ -126,6 +127,12 @@ var violations = map[string][]struct {
 		{"forbidden address", func(_ testing.TB, f *Facts) { f.Arguments.Problem = fault.New(fault.EgressBlocked, "no") }, fault.Deny, fault.EgressBlocked},
 	},
 	"limit": {
+		{"a quota is used up", func(_ testing.TB, f *Facts) {
+			f.Caller.OverQuota = &quota.Exceeded{Limit: quota.Limit{Resource: quota.APICalls, Window: quota.Hour}}
+		}, fault.Deny, fault.LimitQuota},
+		{"the use of a quota is not known", func(_ testing.TB, f *Facts) {
+			f.Caller.QuotaUnknown = fault.New(fault.StoreUnavailable, "The store is away.")
+		}, fault.Deny, fault.StoreUnavailable},
 		{"too many calls", func(_ testing.TB, f *Facts) { f.Session.Room.CallIn = time.Second }, fault.Deny, fault.LimitRate},
 		{"too many requests", func(_ testing.TB, f *Facts) {
 			f.Operation.Requests, f.Session.Room.RequestIn = true, time.Second

@@ -194,6 +194,12 @@ func limit(f *Facts, found *Finding) fault.Verdict {
 	if r.CallIn > 0 {
 		return tooMany(r.CallsPerMinute, "calls", r.CallIn)
 	}
+	if over, err := f.Caller.OverQuota, f.Caller.QuotaUnknown; err != nil {
+		return fault.RefuseErr("limit", err)
+	} else if over != nil {
+		return fault.Refuse("limit", fault.LimitQuota, "The agent has "+over.Error()+".", fault.Remedy{Kind: "wait", Text: "Wait until " + over.Use.Frees(over.Limit).Format(time.RFC3339) + "."},
+			fault.Remedy{Kind: "ask_person", Text: "An operator can change quotas in the agent's declaration."})
+	}
 	found.Counts = true
 	if f.Operation.Requests && r.RequestIn > 0 {
 		return TooManyRequests(r.RequestsPerMinute, r.RequestIn)

@@ -268,6 +268,7 @@ func (w *writer) acceptCommit(c *conn, found logState) error {
 	w.orphans = append(w.orphans, orphans...)
 	w.takeUsed(w.unsureUsed)
 	w.live.clear()
+	w.quotas.clear()
 	return nil
 }
 

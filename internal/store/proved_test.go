@@ -27,6 +27,7 @@ import (
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
 	"sallyport.example/internal/knowledge"
+	"sallyport.example/internal/quota"
 	"sallyport.example/internal/segment"
 	"sallyport.example/internal/session"
 	"sallyport.example/internal/standing"
@@ -132,7 +133,11 @@ func lived(t *testing.T, db *DB) (s session.Session) {
 	}
 	for i := range 2 {
 		id, at := fmt.Sprint("w", i), get(t)(db.Session(ctx, own.ID)).Version
-		get(t)(db.Intent(ctx, own.ID, at, intent(own, id), nil, gateway.Spend{Wrote: &stored.Written{ID: id, Server: "memory", Hashes: []string{"h"}}}))
+		get(t)(db.Intent(ctx, own.ID, at, intent(own, id), nil, gateway.Spend{
+			Wrote: &stored.Written{ID: id, Server: "memory", Hashes: []string{"h"}},
+			Quota: &quota.Claim{Agent: own.Agent, Limits: []quota.Limit{{Resource: quota.APICalls, Window: quota.Hour, Most: 5}, {Resource: quota.ComputeSeconds, Window: quota.Day, Most: 9000}},
+				Amount: map[quota.Resource]int64{quota.APICalls: 1}, Bound: map[quota.Resource]int64{quota.ComputeSeconds: 5000}},
+		}))
 		get(t)(db.Outcome(ctx, own.ID, outcome(intent(own, id), "ok"), nil, 0))
 	}
 	must(t, db.SaveStoredMarks(ctx, []stored.Mark{mark("mark_1", "internal"), mark("mark_2", "internal"), mark("mark_3", "pii")}, ch))

@@ -10,9 +10,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/fault"
+	"sallyport.example/internal/quota"
 	"sallyport.example/internal/segment"
 )
 
@@ -29,6 +31,8 @@ type held struct {
 	problems []audit.Problem
 	unread   bool // the rows can't be read
 	beside   besideLog
+	quotaUse map[string]quota.Use  // rows
+	counted  map[string]*recounted // by the entries
 }
 
 // heldRow is a row as it was found.
@@ -44,9 +48,10 @@ type besideLog struct {
 	columns []entryColumns
 	keys    []uint32
 	marked  []uint32
-	own     int64 // the first row of audit_blocks that the proof covers
-	sum     total // of these rows, as they must be
-	wrong   bool  // one of these is another, which is reported
+	began   time.Time // when the first entry that was read was written
+	own     int64     // the first row of audit_blocks that the proof covers
+	sum     total     // of these rows, as they must be
+	wrong   bool      // one of these is another, which is reported
 }
 
 type entryColumns struct {
@@ -165,7 +170,7 @@ func (h *held) read(c *conn, size int64) (err error) {
 			h.wrong("the table state_proof names tables that this program doesn't know")
 		}
 	}
-	h.rows = newProof(h.key)
+	h.rows, h.quotaUse = newProof(h.key), map[string]quota.Use{}
 	if err := c.eachRow(tables, func(t *table, v []driver.Value, at rowAt) error {
 		row := heldRow{entry: at.entry, mac: base64.StdEncoding.EncodeToString(blob(v[min(len(v)-1, len(t.covered())+1)]))}
 		if t.chained {
@@ -178,6 +183,9 @@ func (h *held) read(c *conn, size int64) (err error) {
 			}
 		}
 		h.rows.loaded(t, keyText(v[0]), at, v)
+		if t.name == quotaRows.name {
+			h.quotaUse[keyText(v[0])] = useOf(v)
+		}
 		h.found[audit.RowName{Table: t.name, Key: keyText(v[0])}] = row
 		return nil
 	}); err != nil {
@@ -310,6 +318,7 @@ func (s *Source) Beside(e *audit.Entry) string {
 	case c.callID != e.CallID:
 		return fmt.Sprintf("entry %d: the column call_id beside it was changed: it is %.80q, and the entry says %.80q", e.Index, c.callID, e.CallID)
 	}
+	s.held.recount(e)
 	b.keys, b.marked = appendKeys(b.keys, e), appendMarked(b.marked, e)
 	if size := e.Index + 1; size%blockSize == 0 {
 		n := size/blockSize - 1
@@ -341,6 +350,7 @@ func (s *Source) Compare(f *audit.Fold, cp audit.Checkpoint) (problems []audit.P
 		return h.problems, nil
 	}
 	h.compareRows(f)
+	h.compareQuotas(f.From)
 	h.compareDigests(f, cp)
 	notes = h.notes(f)
 	if f.From > 0 {

@@ -13,6 +13,7 @@ import (
 	"sallyport.example/internal/evidence"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/quota"
 	"sallyport.example/internal/session"
 	"sallyport.example/internal/stored"
 )
@@ -196,6 +197,14 @@ func (db *DB) Intent(ctx context.Context, sessionID string, version int64, e aud
 			}
 			took = true
 		}
+		var uses [][]quota.Use
+		for _, sp := range spend { // a call without room for it spends nothing
+			u, err := t.claims(sp.Quota)
+			if err != nil {
+				return err
+			}
+			uses = append(uses, u)
+		}
 		for _, sp := range spend {
 			if err := t.use(sp); err != nil {
 				return err
@@ -206,8 +215,11 @@ func (db *DB) Intent(ctx context.Context, sessionID string, version int64, e aud
 				}
 			}
 		}
-		for _, sp := range spend {
+		for i, sp := range spend {
 			if err := t.keepWritten(sp.Wrote); err != nil {
+				return err
+			}
+			if err := t.claim(sp.Quota, uses[i], e.CallID); err != nil {
 				return err
 			}
 		}
@@ -216,7 +228,17 @@ func (db *DB) Intent(ctx context.Context, sessionID string, version int64, e aud
 		} else if err := t.save(after); err != nil {
 			return err
 		}
-		return t.append(&e)
+		if err := t.append(&e); err != nil {
+			return err
+		}
+		for _, sp := range spend {
+			if sp.Quota != nil {
+				if err := t.mark(sp.Quota.Marks, &e); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
 	}})
 	if err != nil {
 		return session.Session{}, err
@@ -257,6 +279,10 @@ func (db *DB) Outcome(ctx context.Context, sessionID string, e audit.Entry, rais
 				}
 			}
 		}
+		marks, err := t.settleQuota(e.CallID, e.DurationMS)
+		if err != nil {
+			return err
+		}
 		after = s.Raise(raise...)
 		after.Used += max(0, used)
 		if after.Version == s.Version {
@@ -266,7 +292,10 @@ func (db *DB) Outcome(ctx context.Context, sessionID string, e audit.Entry, rais
 		} else if err := t.save(after); err != nil {
 			return err
 		}
-		return t.append(&e)
+		if err := t.append(&e); err != nil {
+			return err
+		}
+		return t.mark(marks, &e)
 	}})
 	if err != nil {
 		return session.Session{}, err

@@ -17,6 +17,7 @@ import (
 
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/fault"
+	"sallyport.example/internal/quota"
 	"sallyport.example/internal/session"
 )
 
@@ -62,7 +63,9 @@ type writer struct {
 
 	queue   queue
 	live    liveSessions
-	commits atomic.Int64 // transactions committed
+	quotas  quotas
+	passed  atomic.Pointer[func(quota.Mark)] // is told of marks of quotas; nil: nobody is
+	commits atomic.Int64                     // transactions committed
 	// commit is COMMIT; tests put failing ones in its place.
 	commit func(*conn) error
 	health
@@ -117,6 +120,7 @@ func newWriter(path string, o Options) *writer {
 		health:   health{started: time.Now(), gone: make(chan struct{})},
 		queue:    newQueue(),
 		live:     liveSessions{byID: map[string]session.Session{}},
+		quotas:   quotas{byKey: map[string]quota.Use{}, claimed: map[string]*quota.Claim{}},
 		commit:   func(c *conn) error { return c.exec("COMMIT") },
 		tx:       tx{sessions: map[string]session.Session{}, used: map[string]usedTime{}, opened: map[string]int64{}, heads: map[string]evidenceHead{}, moved: newChanges()},
 		known:    known{heads: map[string]evidenceHead{}},
@@ -348,6 +352,7 @@ type tx struct {
 	keys     []uint32
 	heads    map[string]evidenceHead // of sessions whose evidence grew
 	moved    changes                 // of the rows that decide
+	quotaUse map[string]quota.Use    // changed; nil: none
 	after    []func()                // done when the transaction is durable
 }
 
@@ -435,6 +440,7 @@ func (t *tx) commit() error {
 	}
 	maps.Copy(w.heads, t.heads)
 	w.live.put(t.sessions)
+	w.quotas.put(t.quotaUse)
 	return nil
 }
 

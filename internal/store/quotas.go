@@ -1,0 +1,236 @@
+package store
+
+import (
+	"context"
+	"database/sql/driver"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"sync"
+	"time"
+
+	"sallyport.example/internal/audit"
+	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/quota"
+)
+
+// quotas are the uses as of the last commit, in memory, and what calls under way have set aside. The writer's goroutine alone changes them, and reads them
+// without the lock.
+type quotas struct {
+	mu      sync.RWMutex
+	byKey   map[string]quota.Use
+	claimed map[string]*quota.Claim // by call; the writer's own
+}
+
+func (q *quotas) get(key string) (quota.Use, bool) {
+	q.mu.RLock()
+	defer q.mu.RUnlock()
+	u, ok := q.byKey[key]
+	return u, ok
+}
+
+// put takes over what is committed.
+func (q *quotas) put(changed map[string]quota.Use) {
+	if len(changed) == 0 {
+		return
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	maps.Copy(q.byKey, changed)
+}
+
+// clear forgets all: it is read again from the rows. What calls have set aside stays known.
+func (q *quotas) clear() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	clear(q.byKey)
+}
+
+func useOf(row []driver.Value) quota.Use {
+	return quota.Use{Start: time.UnixMicro(number(row[1])).UTC(), Used: number(row[2]), Reserved: number(row[3])}
+}
+
+// quota is what is used under a limit, as this transaction sees it.
+func (t *tx) quota(key string) (quota.Use, error) {
+	if u, ok := t.quotaUse[key]; ok {
+		return u, nil
+	}
+	if u, ok := t.w.quotas.byKey[key]; ok {
+		return u, nil
+	}
+	row, err := t.read(quotaRows, key)
+	if err != nil || row == nil {
+		return quota.Use{}, err
+	}
+	return useOf(row), nil
+}
+
+func (t *tx) saveQuota(key string, u quota.Use) error {
+	if t.quotaUse == nil {
+		t.quotaUse = map[string]quota.Use{}
+	}
+	t.quotaUse[key] = u
+	return t.put(quotaRows, key, u.Start.UnixMicro(), u.Used, u.Reserved)
+}
+
+// claims checks that there is room for what a call takes, before anything is written, and returns what its rows become. A *gateway.SpendError: there is
+// none.
+func (t *tx) claims(c *quota.Claim) (uses []quota.Use, err error) {
+	if c == nil {
+		return nil, nil
+	}
+	c.Taken, c.Marks = c.Taken[:0], c.Marks[:0] // the job may run again
+	for _, l := range c.Limits {
+		before, err := t.quota(l.Key(c.Agent))
+		if err != nil {
+			return nil, err
+		}
+		before = before.At(l, t.now)
+		reserve := c.Reserve(l, before)
+		after, err := before.Take(l, c.Amount[l.Resource], reserve)
+		if err != nil {
+			var exceeded *quota.Exceeded
+			if errors.As(err, &exceeded) {
+				err = &gateway.SpendError{Err: gateway.OverQuota(exceeded)}
+			}
+			return nil, err
+		}
+		uses = append(uses, after)
+		c.Taken = append(c.Taken, quota.Taken{Limit: l, Start: after.Start, Reserved: reserve})
+		if percent := quota.Crossed(before, after, l); percent > 0 {
+			c.Marks = append(c.Marks, quota.Mark{Agent: c.Agent, Limit: l, Use: after, Percent: percent})
+		}
+	}
+	return uses, nil
+}
+
+// claim writes what claims found. callID names the call that settles it with its outcome.
+func (t *tx) claim(c *quota.Claim, uses []quota.Use, callID string) error {
+	if c == nil {
+		return nil
+	}
+	for i, l := range c.Limits {
+		if err := t.saveQuota(l.Key(c.Agent), uses[i]); err != nil {
+			return err
+		}
+	}
+	kept := *c // the caller reads its own
+	t.after = append(t.after, func() { t.w.quotas.claimed[callID] = &kept })
+	return nil
+}
+
+// settleQuota gives back what a call set aside, and counts the milliseconds that it took, by its outcome. It returns the marks that were passed.
+func (t *tx) settleQuota(callID string, ms int64) (marks []quota.Mark, err error) {
+	c := t.w.quotas.claimed[callID]
+	if c == nil {
+		return nil, nil
+	}
+	for _, taken := range c.Taken {
+		if taken.Limit.Resource != quota.ComputeSeconds {
+			continue
+		}
+		key := taken.Limit.Key(c.Agent)
+		before, err := t.quota(key)
+		if err != nil {
+			return nil, err
+		}
+		if !before.Start.Equal(taken.Start) { // its window is over
+			continue
+		}
+		after := before.Settle(taken.Start, taken.Reserved, ms)
+		if err := t.saveQuota(key, after); err != nil {
+			return nil, err
+		}
+		if percent := quota.Crossed(before, after, taken.Limit); percent > 0 {
+			marks = append(marks, quota.Mark{Agent: c.Agent, Limit: taken.Limit, Use: after, Percent: percent})
+		}
+	}
+	t.after = append(t.after, func() { delete(t.w.quotas.claimed, callID) })
+	return marks, nil
+}
+
+// mark puts on record which marks were passed.
+func (t *tx) mark(marks []quota.Mark, with *audit.Entry) error {
+	for _, m := range marks {
+		e := audit.Entry{Kind: audit.Change, Action: fmt.Sprintf("quota.%d", m.Percent), Decision: "ok", Agent: m.Agent, Session: with.Session, Requester: with.Requester, Actor: "rule:quota",
+			Reason: m.Text()}
+		e.Detail, _ = json.Marshal(quota.StatusOf(m.Agent, m.Limit, m.Use, t.now)) // of plain values: can't fail
+		if err := t.append(&e); err != nil {
+			return err
+		}
+		t.after = append(t.after, func() {
+			if f := t.w.passed.Load(); f != nil {
+				(*f)(m)
+			}
+		})
+	}
+	return nil
+}
+
+// OnQuota has f called for each mark of a quota that is passed, once it is durable. It must not block.
+func (db *DB) OnQuota(f func(quota.Mark)) { db.w.passed.Store(&f) }
+
+// QuotaUse implements gateway.Store. What memory has costs no statement.
+func (db *DB) QuotaUse(ctx context.Context, agent string, l quota.Limit) (quota.Use, error) {
+	key := l.Key(agent)
+	if u, ok := db.w.quotas.get(key); ok {
+		return u, nil
+	}
+	row, err := db.one(ctx, quotaRows, key)
+	if err != nil || row == nil {
+		return quota.Use{}, err
+	}
+	return useOf(row), nil
+}
+
+// recounted is what the log says was used of one quota, in the window of the newest intent that took of it.
+type recounted struct {
+	start time.Time
+	used  int64
+	whole bool // the entries since the window began are here
+}
+
+// recount counts what an entry adds to the quotas whose rows it changed.
+func (h *held) recount(e *audit.Entry) {
+	if h.beside.began.IsZero() {
+		h.beside.began = e.At
+	}
+	for _, r := range e.Rows {
+		if r.Table != quotaRows.name {
+			continue
+		}
+		l, ok := quota.LimitOf(r.Key)
+		if !ok {
+			continue
+		}
+		if h.counted == nil {
+			h.counted = map[string]*recounted{}
+		}
+		c := h.counted[r.Key]
+		if start := l.Window.Start(e.At); c == nil || e.Kind == audit.Intent && start.After(c.start) {
+			c = &recounted{start: start, whole: e.Index == 0 || h.beside.began.Before(start)}
+			h.counted[r.Key] = c
+		}
+		switch {
+		case e.Kind == audit.Intent && l.Resource == quota.APICalls:
+			c.used++
+		case e.Kind == audit.Outcome && l.Resource == quota.ComputeSeconds:
+			c.used += e.DurationMS
+		}
+	}
+}
+
+// compareQuotas compares what is counted of quotas with what the entries add up to. from is the first entry that was read.
+func (h *held) compareQuotas(from int64) {
+	for key, c := range h.counted {
+		l, _ := quota.LimitOf(key)
+		row, found := h.quotaUse[key]
+		if !found || !c.whole && from > 0 || l.Resource != quota.APICalls && l.Resource != quota.ComputeSeconds {
+			continue
+		}
+		if !row.Start.Equal(c.start) || row.Used != c.used {
+			h.wrong("the quota %q has %d used since %s, and the entries of the log add up to %d since %s", key, row.Used, row.Start.Format(time.RFC3339), c.used, c.start.Format(time.RFC3339))
+		}
+	}
+}

@@ -1,0 +1,84 @@
+package store
+
+import (
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"sallyport.example/internal/audit"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/quota"
+)
+
+var dayOfTen = quota.Limit{Resource: quota.APICalls, Window: quota.Day, Most: 10}
+
+func claimOfOne(agent string) *quota.Claim {
+	return &quota.Claim{Agent: agent, Limits: []quota.Limit{dayOfTen}, Amount: map[quota.Resource]int64{quota.APICalls: 1}}
+}
+
+// TestQuotaIsExact: of many intents at once as many are written as the quota has room for, without a commit more; a new process counts on from there.
+func TestQuotaIsExact(t *testing.T) {
+	db := openDB(t)
+	s := opened(t, db, "a")
+	var marks []int
+	var locked sync.Mutex
+	db.OnQuota(func(m quota.Mark) { locked.Lock(); defer locked.Unlock(); marks = append(marks, m.Percent) })
+	var wait sync.WaitGroup
+	var ran, refused int
+	for i := range 64 {
+		wait.Go(func() {
+			id := "call_" + string(rune('A'+i/26)) + string(rune('a'+i%26))
+			_, err := db.Intent(t.Context(), s.ID, s.Version, intent(s, id), nil, gateway.Spend{Quota: claimOfOne("a")})
+			locked.Lock()
+			defer locked.Unlock()
+			var spent *gateway.SpendError
+			switch {
+			case err == nil:
+				ran++
+			case errors.As(err, &spent) && fault.Is(spent.Err, fault.LimitQuota):
+				refused++
+			default:
+				t.Error(err)
+			}
+		})
+	}
+	wait.Wait()
+	if ran != 10 || refused != 54 {
+		t.Errorf("%d ran, %d were refused", ran, refused)
+	}
+	must(t, db.Close())
+	if len(marks) != 2 || marks[0] != 80 || marks[1] != 100 {
+		t.Errorf("marks %v", marks)
+	}
+	db = openDB(t)
+	if u, err := db.QuotaUse(t.Context(), "a", dayOfTen); err != nil || u.Used != 10 {
+		t.Errorf("%+v %v", u, err)
+	}
+	if u, err := db.QuotaUse(t.Context(), "b", dayOfTen); err != nil || u != (quota.Use{}) {
+		t.Errorf("another agent: %+v %v", u, err)
+	}
+}
+
+// TestVerifyCountsQuotas: a use that the entries don't add up to is found, whoever has the key.
+func TestVerifyCountsQuotas(t *testing.T) {
+	h := held{counted: map[string]*recounted{}, quotaUse: map[string]quota.Use{}}
+	at := time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
+	api, compute := dayOfTen.Key("a"), quota.Limit{Resource: quota.ComputeSeconds, Window: quota.Day}.Key("a")
+	row := func(key string) []audit.Row { return []audit.Row{{Table: "quota_use", Key: key}} }
+	for i := range 3 {
+		h.recount(&audit.Entry{Index: int64(i), At: at, Kind: audit.Intent, Rows: append(row(api), row(compute)...)})
+	}
+	h.recount(&audit.Entry{Index: 3, At: at, Kind: audit.Outcome, DurationMS: 1500, Rows: row(compute)})
+	day := at.Truncate(24 * time.Hour)
+	h.quotaUse[api], h.quotaUse[compute] = quota.Use{Start: day, Used: 3}, quota.Use{Start: day, Used: 1500, Reserved: 1}
+	if h.compareQuotas(0); len(h.problems) > 0 {
+		t.Errorf("%v", h.problems)
+	}
+	h.quotaUse[api] = quota.Use{Start: day, Used: 2}
+	if h.compareQuotas(0); len(h.problems) != 1 || !strings.Contains(h.problems[0].What, "add up to 3") {
+		t.Errorf("%v", h.problems)
+	}
+}

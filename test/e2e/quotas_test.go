@@ -1,0 +1,189 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"sallyport.example/client"
+)
+
+// limited is the declaration of an agent with quotas.
+func limited(id, quotas string) string {
+	return declare(id, "operator", "execution", []string{"*"}, []string{"*"}) + "quotas: " + quotas + "\n"
+}
+
+// TestQuotasHold: of 64 calls at once exactly as many run as the quota has room for, over sessions and over a crash; what people see of it, and what the
+// log adds up to, is the same number.
+func TestQuotasHold(t *testing.T) {
+	const most, callers = 40, 64
+	p := newPlace(t, "upstreams: {echo: {url: \""+echoServer(t)+"\"}}\noperations: {echo.say: {sensitivity: none, effect: read}}\n",
+		limited("tester", "{apiCalls: {hour: 100000, day: 40}}"), declare("free", "operator", "execution", []string{"*"}, []string{"*"}))
+	w := launch(t, p)
+	w.acceptDefinitions(anyDefinition)
+	used := func() client.Quota {
+		t.Helper()
+		all, err := w.root.Quotas(t.Context(), "tester")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, q := range all {
+			if q.Resource == "api_calls" && q.Window == "day" {
+				return q
+			}
+		}
+		t.Fatalf("%+v", all)
+		return client.Quota{}
+	}
+	before := used()
+	if before.Used != 0 || before.Limit != most {
+		t.Fatalf("%+v", before)
+	}
+	var sessions []*mcp.ClientSession
+	for range 4 {
+		_, token := w.open("tester")
+		sessions = append(sessions, w.connect(token, revision1125, nil))
+	}
+	var ran, refused atomic.Int64
+	var callsDone sync.WaitGroup
+	for i := range callers {
+		callsDone.Go(func() {
+			r, err := callTool(t.Context(), sessions[i%len(sessions)], "echo_say", map[string]any{})
+			switch {
+			case err != nil:
+				t.Error(err)
+			case r.code() == "":
+				ran.Add(1)
+			case r.code() == "limit.quota":
+				refused.Add(1)
+			default:
+				t.Errorf("%s: %s", r.code(), r.text())
+			}
+		})
+	}
+	callsDone.Wait()
+	now := used()
+	if !now.Frees.Equal(before.Frees) {
+		return // a day ended meanwhile, and another began
+	}
+	if ran.Load() != most || refused.Load() != callers-most || now.Used != most || now.Percent != 100 {
+		t.Errorf("%d ran and %d were refused; %+v", ran.Load(), refused.Load(), now)
+	}
+	r := must(t, sessions[0], "echo_say", map[string]any{})
+	if want := fmt.Sprintf("used 40 of 40 api_calls, free again at %s UTC", now.Frees.Format("2006-01-02 15:04")); r.code() != "limit.quota" || !strings.Contains(r.verdict.Reason, want) {
+		t.Errorf("%s %q, want %q", r.code(), r.verdict.Reason, want)
+	}
+	_, token := w.open("free")
+	if r := must(t, w.connect(token, revision1125, nil), "echo_say", map[string]any{}); r.code() != "" {
+		t.Errorf("an agent without quotas: %s", r.code())
+	}
+	actions := map[string]int{}
+	for _, e := range w.entries() {
+		actions[e.Action]++
+	}
+	if actions["quota.80"] != 1 || actions["quota.100"] != 1 {
+		t.Errorf("%d entries of 80 %%, %d of 100 %%", actions["quota.80"], actions["quota.100"])
+	}
+	for _, args := range [][]string{{"status"}, {"agents", "show", "tester"}} {
+		if code, out, errs := cli(t, p, nil, append(args, "--data", p.data)...); code != 0 || !strings.Contains(out, "40 of 40 api_calls a day (100 %)") {
+			t.Errorf("%v: %d %s%s", args, code, out, errs)
+		}
+	}
+
+	w.kill()
+	w = launch(t, p)
+	if again := used(); again.Used != most {
+		t.Errorf("after a crash: %+v", again)
+	}
+	_, token = w.open("tester")
+	if r := must(t, w.connect(token, revision1125, nil), "echo_say", map[string]any{}); r.code() != "limit.quota" {
+		t.Errorf("after a crash: %q", r.code())
+	}
+	if err := w.stop(); err != nil {
+		t.Fatal(err)
+	}
+	p.verify(t)
+}
+
+// TestComputeQuota: time in operations counts as it was measured, what may be used at most is set aside while a call runs, and a call ends when its agent's
+// quota does.
+func TestComputeQuota(t *testing.T) {
+	p := newPlace(t, "upstreams: {slow: {url: \""+slowServer(t)+"\"}}\noperations: {slow.wait: {sensitivity: none, effect: read}}\n",
+		limited("tester", "{computeSeconds: {day: 1}}"))
+	w := launch(t, p)
+	w.acceptDefinitions(anyDefinition)
+	_, token := w.open("tester")
+	cs := w.connect(token, revision1125, nil)
+	if r := must(t, cs, "slow_wait", map[string]any{}); r.code() != "time.exceeded" {
+		t.Errorf("longer than the quota: %q %s", r.code(), r.text())
+	}
+	if r := must(t, cs, "slow_wait", map[string]any{}); r.code() != "limit.quota" || !strings.Contains(r.text(), "compute_seconds") {
+		t.Errorf("after it: %q %s", r.code(), r.text())
+	}
+	all, err := w.root.Quotas(t.Context(), "")
+	if err != nil || len(all) != 1 || all[0].Used < 1 || all[0].Reserved != 0 {
+		t.Errorf("%v %+v", err, all)
+	}
+	if err := w.stop(); err != nil {
+		t.Fatal(err)
+	}
+	p.verify(t)
+}
+
+// TestQuotaSpendsNoApproval: a call that a quota refuses leaves the yes that people gave to it unspent, and nobody is asked about one that can't run.
+func TestQuotaSpendsNoApproval(t *testing.T) {
+	p := newPlace(t, "upstreams: {echo: {url: \""+echoServer(t)+"\"}}\noperations: {echo.say: {sensitivity: none, effect: write, level: 2, risk: HIGH}}\napprovals: {hold: 1s}\n",
+		limited("tester", "{apiCalls: {day: 1}}"))
+	w := launch(t, p)
+	w.acceptDefinitions(anyDefinition)
+	_, first := w.open("tester")
+	_, second := w.open("tester")
+	one, two := w.connect(first, revision1125, nil), w.connect(second, revision1125, nil)
+	ask := func(cs *mcp.ClientSession) string {
+		t.Helper()
+		r := must(t, cs, "echo_say", map[string]any{})
+		if r.code() != "approval.required" || r.verdict.ApprovalID == nil {
+			t.Fatalf("%q %s", r.code(), r.text())
+		}
+		a, err := w.root.Approval(t.Context(), *r.verdict.ApprovalID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.root.Approve(t.Context(), a.ApprovalID, a.Digest, ""); err != nil {
+			t.Fatal(err)
+		}
+		return a.ApprovalID
+	}
+	ask(one)
+	unspent := ask(two)
+	if r := must(t, one, "echo_say", map[string]any{}); r.code() != "" {
+		t.Fatalf("%q %s", r.code(), r.text())
+	}
+	if r := must(t, two, "echo_say", map[string]any{}); r.code() != "limit.quota" {
+		t.Errorf("%q %s", r.code(), r.text())
+	}
+	if a, err := w.root.Approval(t.Context(), unspent); err != nil || a.State != "approved" {
+		t.Errorf("%v %s", err, a.State)
+	}
+}
+
+// slowServer is a server with a tool that ends only when it is cancelled.
+func slowServer(t testing.TB) string {
+	s := newServer("slow")
+	tool(s, "wait", "Waits.", func(ctx context.Context, _ json.RawMessage) (*mcp.CallToolResult, error) {
+		select {
+		case <-ctx.Done():
+		case <-time.After(20 * time.Second):
+		}
+		return text("over"), nil
+	})
+	return serve(t, mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return s }, nil))
+}
