@@ -269,7 +269,7 @@ func (c *cli) deferral() *cobra.Command {
 	var until string
 	cmd := c.answering(about{
 		use: "defer APPROVAL", short: "Put the answer off",
-		long:    "Without --until it waits until somebody takes it up. It expires all the same.",
+		long:    "Without --until it waits until somebody takes it up. The deadline stays.",
 		example: "sallyport approvals defer appr_01J… --until 10m",
 	}, func(ctx context.Context, cl *client.Client, a *client.Approval) (*client.Approval, error) {
 		at, err := untilTime(until, time.Now())

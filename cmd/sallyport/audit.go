@@ -354,9 +354,9 @@ func openLog(ctx context.Context, path string, segments []string) (audit.Source,
 
 func verified(t *table, path string, r audit.Report) {
 	if r.OK {
-		t.line("%s: nothing was changed", path)
+		t.line("%s: intact", path)
 	} else {
-		t.line("%s: NOT as it was signed", path)
+		t.line("%s: CHANGED since it was signed", path)
 	}
 	t.field("log", r.Origin)
 	if r.From > 0 {

@@ -149,7 +149,7 @@ func question(a *client.Approval, width int, now time.Time) (rows []string, whol
 	s.field("spent by", a.SpentBy)
 	s.field("asked", show(a.CreatedAt))
 	if a.State == "pending" && !a.SilenceAt.IsZero() {
-		s.field("runs by itself", show(a.SilenceAt)+within(a.SilenceAt, now)+", unless somebody says no or puts it off")
+		s.field("runs unasked at", show(a.SilenceAt)+within(a.SilenceAt, now)+", unless somebody rejects or postpones it")
 	}
 	s.field("expires", show(a.ExpiresAt)+within(a.ExpiresAt, now))
 	s.digest(a.Digest)

@@ -445,7 +445,7 @@ func (w *watcher) look(ctx context.Context) {
 	left := w.shown.SilenceAt.Sub(w.now())
 	if left > 0 && left <= silenceWarning && !w.warned {
 		w.warned = true
-		w.say("%s runs by itself in %v, unless somebody says no or puts it off", w.shown.ApprovalID, left.Round(time.Second))
+		w.say("%s will run automatically in %v, unless somebody rejects or postpones it", w.shown.ApprovalID, left.Round(time.Second))
 	}
 	for _, d := range []time.Duration{w.shown.ExpiresAt.Sub(w.now()), left, left - silenceWarning} {
 		if d > 0 {

@@ -486,16 +486,16 @@ func TestWatchSilence(t *testing.T) {
 	medium.Risk, medium.SilenceAt = "MEDIUM", noon.Add(10*time.Second)
 	o := newOffice(t, medium)
 	s := sit(t, o)
-	s.sees("runs by itself    2026-11-20T12:00:10Z, in 10s, unless")
+	s.sees("runs unasked at   2026-11-20T12:00:10Z, in 10s, unless")
 	s.sees(answerPrompt)
 	s.stop()
 	s.w.now = func() time.Time { return noon.Add(6 * time.Second) }
 	s.w.look(t.Context())
-	s.sees("appr_1 runs by itself in 4s, unless somebody says no or puts it off")
+	s.sees("appr_1 will run automatically in 4s, unless somebody rejects or postpones it")
 	s.w.look(t.Context())
 	o.change("", func() { medium.State = "approved" })
 	s.w.look(t.Context())
-	if text := s.screen.String()[s.read:]; strings.Contains(text, "runs by itself") || !strings.Contains(text, "appr_1: it is approved now, since nobody said no in time") {
+	if text := s.screen.String()[s.read:]; strings.Contains(text, "runs unasked at") || !strings.Contains(text, "appr_1: it is approved now, since nobody said no in time") {
 		t.Error(text)
 	}
 }

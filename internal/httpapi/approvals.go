@@ -29,7 +29,7 @@ type (
 	}
 	DeferBody struct {
 		Digest string    `json:"digest" maxLength:"128" doc:"Of what you were shown."`
-		Until  time.Time `json:"until,omitzero" required:"false" doc:"When to ask again; else when somebody takes it up. It expires all the same."`
+		Until  time.Time `json:"until,omitzero" required:"false" doc:"When to ask again; else when somebody takes it up. The deadline stays."`
 	}
 )
 
