@@ -13,6 +13,7 @@ import (
 
 	"sallyport.example/flow"
 	"sallyport.example/internal/agent"
+	"sallyport.example/internal/approval"
 	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/consult"
 	"sallyport.example/internal/fault"
@@ -79,6 +80,27 @@ func (d *Daemon) claims() *claims.Checker {
 	})
 }
 
+// erasers tells of two who ask for an erasure whether they are the same human, and whether the first is still an admin.
+func (d *Daemon) erasers(first, second string) (same, stillAdmin bool) {
+	id, _ := strings.CutPrefix(first, string(identity.Person)+":")
+	other, _ := strings.CutPrefix(second, string(identity.Person)+":")
+	config := d.config()
+	a, listed := config.voter(id)
+	b, known := config.voter(other)
+	if !listed {
+		a = approval.Voter{Person: id}
+	}
+	if !known {
+		b = approval.Voter{Person: other}
+	}
+	if same = a.Same(b); listed {
+		return same, slices.Contains(a.Roles, identity.Admin)
+	}
+	return same, slices.ContainsFunc(d.gate.Standing().ListTokens(), func(t identity.Token) bool { // whoever is not listed has the roles of a token
+		return t.Subject.Kind == identity.Person && t.Subject.ID == id && t.Subject.Has(identity.Admin) && t.Revoked.IsZero() && (t.Subject.Expires.IsZero() || t.Subject.Expires.After(time.Now()))
+	})
+}
+
 // openLibrary opens the knowledge store.
 func (d *Daemon) openLibrary(ctx context.Context, detector *threat.Detector) (*library.Library, error) {
 	s, err := shelf.Open(d.o.Data)
@@ -95,7 +117,7 @@ func (d *Daemon) openLibrary(ctx context.Context, detector *threat.Detector) (*l
 			all, err := d.config().labels() // those of today: a reload may have changed them
 			return err == nil && slices.Contains(all, flow.Label(label))
 		},
-		Parse: texts.Text,
+		Parse: texts.Text, Erasers: d.erasers,
 	})
 	if err != nil {
 		return nil, errors.Join(err, s.Close())

@@ -122,6 +122,7 @@ type State struct {
 	Poisoned   int  // versions up to this one stay withdrawn: one that came after them ended the withdrawal
 	Erased     bool
 	EraseAsked string // who asked for the erasure and waits for a second person
+	EraseAt    time.Time
 }
 
 // Gone reports whether it is deleted, withdrawn or erased.
@@ -163,7 +164,7 @@ func (d *Document) state(counts func(*Event) bool) (s State) {
 		case Restored:
 			s.Deleted, s.DeletedAt, s.Withdrawn = false, time.Time{}, false
 		case EraseAsk:
-			s.EraseAsked = e.By
+			s.EraseAsked, s.EraseAt = e.By, e.At
 		case Erased:
 			s.Erased = true
 		}

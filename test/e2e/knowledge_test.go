@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"slices"
 	"strings"
@@ -258,5 +259,29 @@ func TestClaims(t *testing.T) {
 	}
 	if status, body := w.send("POST", w.admin+"/v1/claims", w.place.secret(t, "admin.token"), `{"claim":"Acme is old.","sources":["knowledge.none"]}`, nil); status != 200 || strings.Count(string(body), `"confirms":null`) != 4 || !strings.Contains(string(body), `"is_valid":false`) {
 		t.Errorf("a sentence: %d %s", status, body)
+	}
+}
+
+// An erasure takes two humans: two names of one admin are one, and who is no admin any more has asked for nothing.
+func TestErasureTakesTwoHumans(t *testing.T) {
+	w := launch(t, newPlace(t, "people: [{id: ann, roles: [admin], identities: [ann.private]}]\n", reads("reader", "knowledge.handbook", "")))
+	id := w.addDocument("handbook", "a.md", "Somebody's address.")
+	erase := func(token string) (*client.Erasure, error) {
+		cl, err := client.New(w.admin, token)
+		if err != nil {
+			return nil, err
+		}
+		return cl.EraseDocument(t.Context(), id, "asked by letter")
+	}
+	ann, private := w.tokenOf("ann", "admin"), w.tokenOf("ann.private", "admin")
+	if e, err := erase(ann); err != nil || e.Done {
+		t.Fatalf("%+v, %v", e, err)
+	}
+	var p *client.Problem
+	if _, err := erase(private); !errors.As(err, &p) || p.Status != http.StatusConflict {
+		t.Fatalf("two names of one admin: %v", err)
+	}
+	if e, err := erase(w.tokenOf("bob", "admin")); err != nil || !e.Done {
+		t.Fatalf("%+v, %v", e, err)
 	}
 }

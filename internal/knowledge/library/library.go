@@ -51,6 +51,8 @@ type Options struct {
 	// Detect returns the labels of sensitive data in a text, and KnownLabel tells whether there is a label of that name.
 	Detect     func(text []byte) []string
 	KnownLabel func(label string) bool
+	// Erasers tells of two people, as kind:id, whether they are the same human, whatever names they go by, and whether the first is still an admin.
+	Erasers func(first, second string) (same, stillAdmin bool)
 	// Parse is the text of a file in a format of its own (knowledge.Foreign), of at most knowledge.MaxContent bytes. The file is hostile.
 	Parse func(ctx context.Context, mediaType string, file []byte) (text string, err error)
 }
@@ -667,7 +669,10 @@ func (w Withdrawal) covers(d *knowledge.Document) bool {
 	})
 }
 
-// Erase destroys the key of a document, once two people asked for it: the first call asks, and done is false. Of a document that is erased it does the destruction again, which may
+// EraseTime is how long a first request to erase waits for a second one.
+const EraseTime = 7 * 24 * time.Hour
+
+// Erase destroys the key of a document, once two people asked for it: the first call asks, and done is false. A request that is too old, or whose author is no admin any more, does not count, and is asked anew. Of a document that is erased it does the destruction again, which may
 // have been interrupted.
 func (l *Library) Erase(ctx context.Context, by, id, reason string) (d *knowledge.Document, done bool, err error) {
 	if err := checkReason(reason); err != nil {
@@ -678,14 +683,18 @@ func (l *Library) Erase(ctx context.Context, by, id, reason string) (d *knowledg
 			return e, noDocument(id)
 		}
 		s := d.Now()
+		same, counts := s.EraseAsked == by, s.EraseAsked != "" && l.o.Clock().Before(s.EraseAt.Add(EraseTime))
+		if counts && !same {
+			same, counts = l.o.Erasers(s.EraseAsked, by)
+		}
 		switch {
 		case s.Erased:
 			return e, errSame
-		case s.EraseAsked == by:
+		case same && counts:
 			return e, fault.New(fault.Conflict, "You have asked for this erasure; a second admin has to ask for it, too.").Try("Have another admin run: sallyport knowledge erase %s", id)
 		}
 		e = knowledge.Event{Kind: knowledge.EraseAsk, By: by, Reason: reason}
-		if s.EraseAsked != "" {
+		if counts {
 			e.Kind = knowledge.Erased
 		}
 		return e, nil

@@ -56,7 +56,10 @@ func (p *place) reopen() {
 			return nil
 		},
 		KnownLabel: func(label string) bool { return slices.Contains([]string{"internal", "pii", "secret"}, label) },
-		Parse:      func(_ context.Context, _ string, file []byte) (string, error) { return string(file), nil },
+		Erasers: func(first, second string) (bool, bool) {
+			return first == "person:b-alias" && second == "person:b", first != "person:former"
+		},
+		Parse: func(_ context.Context, _ string, file []byte) (string, error) { return string(file), nil },
 	})
 	must(p.t, err)
 }
@@ -780,5 +783,38 @@ func TestHalfASentenceFinds(t *testing.T) {
 	}
 	if found*10 < len(sentences)*9 {
 		t.Errorf("%d of %d were found", found, len(sentences))
+	}
+}
+
+// Two names of one admin erase nothing; nor does a request that is too old, or whose author is no admin any more: it is asked anew.
+func TestTwoErase(t *testing.T) {
+	p := open(t, t.TempDir())
+	for name, c := range map[string]struct {
+		first string
+		later time.Duration
+		code  fault.Code // of the second request, by person:b
+		done  bool
+	}{
+		"two people":                   {"person:a", EraseTime - time.Hour, "", true},
+		"one name":                     {"person:b", 0, fault.Conflict, false},
+		"two names of one":             {"person:b-alias", 0, fault.Conflict, false},
+		"too late":                     {"person:a", EraseTime, "", false},
+		"one name, and the first late": {"person:b", EraseTime, "", false},
+		"no admin any more":            {"person:former", 0, "", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d, err := p.Add(t.Context(), "person:a", Adding{Key: name, Source: "s", Content: "text"})
+			must(t, err)
+			_, _, err = p.Erase(t.Context(), c.first, d.ID(), "asked")
+			must(t, err)
+			p.now = p.now.Add(c.later)
+			d, done, err := p.Erase(t.Context(), "person:b", d.ID(), "asked")
+			if done != c.done || fault.Of(err).Code != c.code && (err != nil || c.code != "") {
+				t.Errorf("%t, %v", done, err)
+			}
+			if err == nil && !done && d.Now().EraseAsked != "person:b" {
+				t.Errorf("%s has asked", d.Now().EraseAsked)
+			}
+		})
 	}
 }
