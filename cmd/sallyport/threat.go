@@ -35,7 +35,7 @@ func (c *cli) threatScan() *cobra.Command {
 	var channel, patterns string
 	cmd := c.command(about{
 		use: "scan FILE|-", short: "Screen a text",
-		long: `Says whether a text looks like an attempt to order an agent about, as the gateway would find it in a result, an argument or a request. The score is above 0
+		long: `Says whether a text looks like an attempt to order an agent about. The gateway does not screen calls and results yet. The score is above 0
 where it is above the threshold of its channel and length. It exits with 1 on a hit. No hit proves nothing: an order in plain words looks like any other sentence.`,
 		example: `sallyport threat scan page.txt
 sallyport threat scan --channel request - < message.txt`,
@@ -80,7 +80,7 @@ sallyport threat scan --channel request - < message.txt`,
 		return nil
 	})
 	cmd.Flags().StringVar(&channel, "channel", string(detect.Result), "by what way the text comes")
-	cmd.Flags().StringVar(&patterns, "patterns", "", "file of an operator's own rules, as threat.patterns")
+	cmd.Flags().StringVar(&patterns, "patterns", "", "file of an operator's own rules")
 	return cmd
 }
 
@@ -133,12 +133,12 @@ sallyport threat eval --without-templates -o json texts.jsonl more.jsonl.gz`,
 		})
 	})
 	cmd.Flags().StringVar(&channel, "channel", string(detect.Result), "by what way the texts come: says which thresholds ship")
-	cmd.Flags().StringVar(&patterns, "patterns", "", "file of an operator's own rules, as threat.patterns")
+	cmd.Flags().StringVar(&patterns, "patterns", "", "file of an operator's own rules")
 	cmd.Flags().BoolVar(&without, "without-templates", false, "leave out the rules that have words of published benchmarks")
 	return cmd
 }
 
-// detector is the detector of the gateway, with an operator's own rules if there is a file of them.
+// detector is the program's detector, with an operator's own rules if there is a file of them.
 func detector(patterns string, withoutTemplates bool) (*detect.Detector, error) {
 	o := detect.Options{WithoutTemplates: withoutTemplates, Name: patterns}
 	if patterns != "" {
