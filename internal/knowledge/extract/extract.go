@@ -27,7 +27,7 @@ const childName = "sallyport-extract"
 const (
 	wall   = 20 * time.Second
 	cpu    = 15 * time.Second
-	memory = 3 << 29   // of address space, much of which the runtime only reserves
+	memory = 3 << 30   // of address space, much of which the runtime only reserves
 	heap   = 256 << 20 // from which on the child's memory is collected all the time
 )
 
@@ -162,7 +162,7 @@ func (x *Extractor) Text(ctx context.Context, mediaType string, file []byte) (st
 	defer os.RemoveAll(dir)
 	out, err := sandbox.Run(ctx, sandbox.Command{
 		Program: program, Path: own, Argv: []string{childName, mediaType}, Dir: dir, Stdin: file, Env: []string{"GOMAXPROCS=1", "LANG=C.UTF-8"},
-		Limits: sandbox.Limits{Wall: wall, CPU: cpu, Memory: memory, File: 1, Output: knowledge.MaxContent + 1, Processes: 32, OpenFiles: 32},
+		Limits: sandbox.Limits{Wall: wall, CPU: cpu, Memory: memory, File: 1, Output: knowledge.MaxContent + 1, Processes: 256, OpenFiles: 64},
 	})
 	switch {
 	case fault.Is(err, fault.SandboxUnavailable):
@@ -170,7 +170,7 @@ func (x *Extractor) Text(ctx context.Context, mediaType string, file []byte) (st
 	case err != nil:
 		return "", err
 	case out.TimedOut || out.Signal != "" || out.ExitCode == 2: // 2: the runtime ended it, for want of memory
-		return "", fault.New(fault.RequestMalformed, "The file takes too long, or too much memory, to read.").At("content").Try("Give its text, or split it.")
+		return "", fault.Wrap(fmt.Errorf("exit %d, signal %q, timed out %t: %.300q", out.ExitCode, out.Signal, out.TimedOut, out.Stderr), fault.RequestMalformed, "The file takes too long, or too much memory, to read.").At("content").Try("Give its text, or split it.")
 	case out.ExitCode != 0:
 		return "", problem(out.ExitCode).fault(mediaType)
 	case out.StdoutTruncated:
