@@ -20,6 +20,7 @@ type Recommendation struct {
 	At               time.Time        `json:"at"`
 	Synthetic        bool             `json:"synthetic"` // always: an agent said it
 	Output           json.RawMessage  `json:"output"`
+	Labels           []string         `json:"labels,omitempty"` // of data that may stand in the output
 	Citations        []Citation       `json:"citations,omitempty"`
 	Action           string           `json:"action"`
 	Call             *RecommendedCall `json:"call,omitempty"`

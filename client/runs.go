@@ -26,6 +26,9 @@ type Run struct {
 	Verdict      *Verdict        `json:"verdict,omitempty"` // why it has no output
 	EndedBy      string          `json:"ended_by,omitempty"`
 	Output       json.RawMessage `json:"output,omitempty"`
+	Synthetic    bool            `json:"synthetic,omitempty"`     // the output is an agent's words
+	Labels       []string        `json:"labels,omitempty"`        // of data that may stand in the output
+	Returned     []string        `json:"returned,omitempty"`      // outputs of agents that came back in its input or in what it read
 	OutputSHA256 string          `json:"output_sha256,omitempty"` // also of an output that was refused
 	Citations    []Citation      `json:"citations,omitempty"`
 	Quality      *Quality        `json:"quality,omitempty"`
@@ -94,6 +97,7 @@ type RunPage struct {
 type RunRequest struct {
 	Input     json.RawMessage `json:"input"`
 	Requester string          `json:"requester,omitempty"`
+	Own       bool            `json:"own,omitempty"` // a person says that an input which is like what an agent said is theirs
 	Key       string          `json:"-"`
 }
 

@@ -22,7 +22,7 @@ func (c *cli) agentRuns() []*cobra.Command {
 
 func (c *cli) startRun() *cobra.Command {
 	var input, request, key string
-	var noWait bool
+	var noWait, own bool
 	cmd := c.asPerson(about{
 		use: "run AGENT", short: "Let an agent work once, and print what it answers", args: cobra.ExactArgs(1), prints: true,
 		long: `The run is in your name. Its output is checked against the schema of the agent's declaration, and its citations against what it read; what is not valid is
@@ -34,7 +34,7 @@ sallyport agents run incident-advisor --input input.json --output json`,
 		if err != nil {
 			return err
 		}
-		r, err := cl.StartRun(ctx, args[0], client.RunRequest{Input: body, Key: key})
+		r, err := cl.StartRun(ctx, args[0], client.RunRequest{Input: body, Key: key, Own: own})
 		if err != nil {
 			return err
 		}
@@ -49,6 +49,7 @@ sallyport agents run incident-advisor --input input.json --output json`,
 	cmd.Flags().StringVar(&input, "input", "", "a file with the input, a JSON object; - is standard input")
 	cmd.Flags().StringVar(&request, "request", "", "the request in words: the input is {\"user_request\": TEXT}")
 	cmd.Flags().StringVar(&key, "key", "", "idempotency key: with the same key the same request starts one run")
+	cmd.Flags().BoolVar(&own, "own", false, "the input is yours, though it is like what an agent said")
 	cmd.Flags().BoolVar(&noWait, "no-wait", false, "print the run as it begins, and don't wait for its end")
 	return cmd
 }
@@ -170,7 +171,12 @@ func (t *table) run(r *client.Run) {
 	if r.RecommendationID != "" {
 		t.field("recommends", r.RecommendationID)
 	}
+	if len(r.Returned) > 0 {
+		t.field("came back", r.Returned)
+	}
 	if len(r.Output) > 0 {
+		t.field("is", "synthetic: an agent's words")
+		t.field("labels", r.Labels)
 		t.field("output", r.Output)
 	}
 }

@@ -115,6 +115,7 @@ type agentPage struct {
 	Missing    string
 	Exact      []piece
 	TypedInput string // of a run that was not started
+	AskOwn     bool   // what was typed is like what an agent said: is it the person's?
 }
 
 // Agent is the agent's id, as the page of a session names it.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"net/url"
 	"strings"
@@ -133,10 +134,10 @@ func (c *Console) startRun(w http.ResponseWriter, r *http.Request, p identity.Pr
 	input, err := typedInput(form("request"), form("input"))
 	var started run.Run
 	if err == nil {
-		started, err = c.o.Runs.Start(r.Context(), p, runner.Start{Agent: r.PathValue("id"), Input: input, Key: form("key")})
+		started, err = c.o.Runs.Start(r.Context(), p, runner.Start{Agent: r.PathValue("id"), Input: input, Key: form("key"), Own: form("own") == "yes"})
 	}
 	if err != nil {
-		d := agentPage{refusedAct: refusedAct{Act: "run", Typed: form("request")}, TypedInput: form("input")}
+		d := agentPage{refusedAct: refusedAct{Act: "run", Typed: form("request")}, TypedInput: form("input"), AskOwn: errors.Is(err, runner.ErrReturned)}
 		d.Problem, d.status = c.refused(r, p, err, "run", "id", r.PathValue("id"))
 		c.showAgent(w, r, p, d, d.status)
 		return

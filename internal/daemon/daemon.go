@@ -370,6 +370,10 @@ func (d *Daemon) buildFaces() error {
 		Authenticate: d.gate.Standing().Authenticate, Subscribe: d.gate.Catalogue().Subscribe,
 		Log: d.o.Log, Version: d.o.Version, Release: d.up.Release, Hold: time.Duration(d.config().Approvals.Hold),
 		Console: func(approval string) string { return d.consoleURL() + "/approvals/" + approval },
+		Recommend: func(ctx context.Context, p identity.Principal, session string, output json.RawMessage) (any, error) {
+			rec, err := d.runs.Submit(ctx, p, session, output)
+			return httpapi.Recommended{RecommendationID: rec.ID, State: rec.State, Why: rec.Why}, err
+		},
 	})
 	asks := modelapi.New(d.gate, modelapi.Options{Memory: requests, Authenticate: d.gate.Standing().Authenticate, Log: d.o.Log}).Handler()
 	if d.trial, err = d.trials(); err != nil {

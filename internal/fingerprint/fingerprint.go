@@ -85,8 +85,13 @@ func mix(words [shingleWords]uint64) uint64 {
 // Tells tells whether the text has enough words to be recognised.
 func (p Print) Tells() bool { return len(p) >= minShingles }
 
-// sample is what is kept of a print.
-func (p Print) sample() Print { return slices.Clone(p[:min(len(p), sampled)]) }
+// Without are the shingles of the print that o has not.
+func (p Print) Without(o Print) Print {
+	return slices.DeleteFunc(slices.Clone(p), func(h uint64) bool { _, has := slices.BinarySearch(o, h); return has })
+}
+
+// Sample is what is kept of a print. It is recognised as the whole is.
+func (p Print) Sample() Print { return slices.Clone(p[:min(len(p), sampled)]) }
 
 // Match is a text that is known, and how much of it was found.
 type Match struct {
@@ -116,7 +121,7 @@ func (k *Known) Add(id string, p Print) {
 	if _, has := k.prints[id]; has || !p.Tells() {
 		return
 	}
-	kept := p.sample()
+	kept := p.Sample()
 	k.prints[id] = kept
 	k.order = append(k.order, id)
 	for _, h := range kept {

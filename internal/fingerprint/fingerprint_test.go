@@ -60,6 +60,19 @@ func TestTextsAreNotJoined(t *testing.T) {
 	}
 }
 
+// What a text has from another is not its own.
+func TestWithout(t *testing.T) {
+	k := New(2)
+	p := Of(advice + " Nobody else has to be told about it before the end of the week, and the report can wait.").Without(Of(advice))
+	k.Add("own", p.Sample())
+	if _, ok := k.Similar(advice); ok || !p.Tells() {
+		t.Errorf("what was quoted is recognised as the text's own: %d shingles", len(p))
+	}
+	if _, ok := k.Similar("He said: nobody else has to be told about it before the end of the week, and the report can wait."); !ok {
+		t.Error("what it added is not recognised")
+	}
+}
+
 func TestTheOldestIsForgotten(t *testing.T) {
 	k := New(3)
 	text := func(i int) string { return strings.ReplaceAll(advice, " ", fmt.Sprintf(" n%d ", i)) }

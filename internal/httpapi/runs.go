@@ -17,6 +17,7 @@ var starters = []identity.Role{identity.Operator, identity.Approver}
 // RunBody asks for a run. The input is kept as it was sent: the runner reads it strictly itself.
 type RunBody struct {
 	Input     json.RawMessage `json:"input" doc:"An object. All texts of a person's input are their words; of a host's only user_request."`
+	Own       bool            `json:"own" required:"false" doc:"A person says that an input which is like what an agent said is theirs."`
 	Requester string          `json:"requester" required:"false" maxLength:"64" doc:"The person whom a host asks for. It is one of those whom the configuration lists for the host."`
 }
 
@@ -28,7 +29,7 @@ type startRun struct {
 }
 
 func (in *startRun) start() runner.Start {
-	return runner.Start{Agent: in.ID, Input: in.Body.Input, Requester: in.Body.Requester, Key: in.Key}
+	return runner.Start{Agent: in.ID, Input: in.Body.Input, Requester: in.Body.Requester, Key: in.Key, Own: in.Body.Own}
 }
 
 // awaitRun names a run to look at.

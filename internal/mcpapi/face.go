@@ -59,12 +59,15 @@ type Gateway interface {
 	Refused(a gateway.Attempt, v fault.Verdict)
 }
 
-// Options are the options of New. Authenticate and Subscribe are needed.
+// Options are the options of New. Authenticate, Subscribe and Recommend are needed.
 type Options struct {
 	// Authenticate returns the principal of a secret for one request. It answers from memory.
 	Authenticate func(secret string) (identity.Principal, error)
 	// Subscribe calls f after each change of the catalogue until end is called. f does not block.
 	Subscribe func(f func()) (end func())
+
+	// Recommend stores an output of the principal's session as a recommendation.
+	Recommend func(ctx context.Context, p identity.Principal, sessionID string, output json.RawMessage) (any, error)
 
 	Log     *slog.Logger           // nil: no log
 	Version string                 // of this program, for clients

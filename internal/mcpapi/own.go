@@ -20,6 +20,7 @@ import (
 type ownTool struct {
 	definition json.RawMessage // nil: another tool of the list does its work, too; it can be called all the same
 	arguments  bool            // takes some
+	recommends bool            // Options.Recommend does its work
 	declares   bool            // listed only where there are tools that a need is declared for
 	run        func(g Gateway, ctx context.Context, p identity.Principal, session string, body json.RawMessage) (any, error)
 }
@@ -47,6 +48,7 @@ var ownTools = map[string]ownTool{
 		run:       submitPlan,
 	},
 	"sallyport_validate_plan": {arguments: true, run: Gateway.ValidatePlan},
+	"sallyport_recommend":     {arguments: true, recommends: true},
 	"sallyport_declare": {
 		definition: define("sallyport_declare",
 			"Ask ahead about one call (operation: comm.fetch) that a person may have to approve. Then call the tool with declaration_id alone.",
@@ -181,6 +183,9 @@ func (f *Face) runOwn(ctx context.Context, p identity.Principal, t ownTool, argu
 	s, err := f.g.SessionFor(ctx, p)
 	if err != nil {
 		return nil, err
+	}
+	if t.recommends {
+		return f.o.Recommend(ctx, p, s.ID, arguments)
 	}
 	return t.run(f.g, ctx, p, s.ID, arguments)
 }

@@ -129,6 +129,7 @@ type markWalk struct {
 	*marking
 	root   any
 	steps  int
+	maybe  int  // how many parts of the schema around this one may not hold
 	dotted bool // a member's name has what joins names in a path
 }
 
@@ -141,14 +142,31 @@ func (w *markWalk) value(schema, v any, path string) {
 	if !ok {
 		return
 	}
-	if s["x-format"] == "markdown" {
+	if s["x-format"] == "markdown" && w.maybe == 0 {
 		w.markdown[path] = true
 	}
 	if s["x-fact"] == true && v != nil && v != "" {
 		w.facts = append(w.facts, path)
 	}
-	if ref, ok := s["$ref"].(string); ok {
-		w.value(w.resolve(ref), v, path)
+	for _, keyword := range []string{"$ref", "$dynamicRef"} {
+		if ref, ok := s[keyword].(string); ok {
+			w.value(w.resolve(ref), v, path)
+		}
+	}
+	// Which of the branches holds is not looked at: a fact in any of them is one, and Markdown in any of them allows nothing.
+	for _, keyword := range []string{"if", "then", "else", "contains", "unevaluatedProperties", "unevaluatedItems"} {
+		if part, ok := s[keyword]; ok {
+			w.maybe++
+			w.branch(keyword, part, v, path)
+			w.maybe--
+		}
+	}
+	if dependent, ok := s["dependentSchemas"].(map[string]any); ok {
+		for _, part := range dependent {
+			w.maybe++
+			w.value(part, v, path)
+			w.maybe--
+		}
 	}
 	for _, keyword := range []string{"allOf", "anyOf", "oneOf"} {
 		if list, ok := s[keyword].([]any); ok {
@@ -166,9 +184,20 @@ func (w *markWalk) value(schema, v any, path string) {
 			if path != "" {
 				at = path + "." + name
 			}
-			if inner, ok := properties[name]; ok {
+			inner, named := properties[name]
+			if named {
 				w.value(inner, member, at)
-			} else if inner, ok := s["additionalProperties"]; ok {
+			}
+			patterns, _ := s["patternProperties"].(map[string]any)
+			for pattern, part := range patterns {
+				if form, err := regexp.Compile(pattern); err != nil || form.MatchString(name) {
+					w.maybe++
+					w.value(part, member, at)
+					w.maybe--
+					named = named || err == nil
+				}
+			}
+			if inner, ok := s["additionalProperties"]; ok && !named {
 				w.value(inner, member, at)
 			}
 		}
@@ -184,9 +213,42 @@ func (w *markWalk) value(schema, v any, path string) {
 	}
 }
 
-// resolve finds a part of the schema by a JSON pointer; nil if it names none.
+// branch walks a part that is for the value itself, or for each of its members or elements.
+func (w *markWalk) branch(keyword string, part, v any, path string) {
+	switch v := v.(type) {
+	case map[string]any:
+		if keyword == "unevaluatedProperties" {
+			for name, member := range v {
+				at := name
+				if path != "" {
+					at = path + "." + name
+				}
+				w.value(part, member, at)
+			}
+			return
+		}
+	case []any:
+		if keyword == "contains" || keyword == "unevaluatedItems" {
+			for _, element := range v {
+				w.value(part, element, path+"[]")
+			}
+			return
+		}
+	}
+	if keyword == "if" || keyword == "then" || keyword == "else" {
+		w.value(part, v, path)
+	}
+}
+
+// resolve finds a part of the schema by a JSON pointer or an anchor; nil if there is none.
 func (w *markWalk) resolve(ref string) any {
+	if ref == "#" {
+		return w.root
+	}
 	pointer, ok := strings.CutPrefix(ref, "#/")
+	if anchor, named := strings.CutPrefix(ref, "#"); !ok && named {
+		return anchored(w.root, anchor)
+	}
 	if !ok {
 		return nil
 	}
@@ -199,6 +261,28 @@ func (w *markWalk) resolve(ref string) any {
 		at = m[strings.NewReplacer("~1", "/", "~0", "~").Replace(step)]
 	}
 	return at
+}
+
+// anchored is the part of a schema that has the name; nil if none has.
+func anchored(schema any, name string) any {
+	switch s := schema.(type) {
+	case map[string]any:
+		if s["$anchor"] == name || s["$dynamicAnchor"] == name {
+			return s
+		}
+		for _, inner := range s {
+			if found := anchored(inner, name); found != nil {
+				return found
+			}
+		}
+	case []any:
+		for _, inner := range s {
+			if found := anchored(inner, name); found != nil {
+				return found
+			}
+		}
+	}
+	return nil
 }
 
 // HasFacts tells whether an output schema marks a member as a fact.
@@ -227,8 +311,10 @@ func HasFacts(schema []byte) bool {
 
 // Measured is what the gateway measured of a run.
 type Measured struct {
-	Took   time.Duration
-	Tokens int
+	Took    time.Duration
+	Tokens  int
+	Started time.Time // zero: it is not a run
+	Ended   time.Time
 }
 
 // noModel is the modelVersion of an agent that declares no model.
@@ -237,8 +323,8 @@ const noModel = "none"
 // slackTime is how much more time than was measured an output may give: clocks are read at different places.
 const slackTime = time.Second
 
-// CheckClaims checks what an output says of its own run: executionTime in milliseconds, tokensUsed and modelVersion, at its top or below metadata. An
-// output must not say that it took longer than it did, that it used more tokens than the declaration allows, or a model that the declaration does not name.
+// CheckClaims checks what an output says of its own run: agentId, timestamp, executionTime in milliseconds, tokensUsed and modelVersion, at its top or below
+// metadata. An output must not say that another agent made it, or that it was made at another time, that it took longer than it did, that it used more tokens than the declaration allows, or a model that the declaration does not name.
 func CheckClaims(output json.RawMessage, d *agent.Declaration, m Measured) error {
 	metadata, _ := call.Get(output, "metadata")
 	for at, object := range map[string]json.RawMessage{"": output, "metadata.": metadata} {
@@ -246,12 +332,22 @@ func CheckClaims(output json.RawMessage, d *agent.Declaration, m Measured) error
 			ExecutionTime *json.Number `json:"executionTime"`
 			TokensUsed    *json.Number `json:"tokensUsed"`
 			ModelVersion  *string      `json:"modelVersion"`
+			AgentID       *string      `json:"agentId"`
+			Timestamp     *string      `json:"timestamp"`
 		}
 		if !call.IsObject(object) {
 			continue
 		}
 		if call.Decode(object, &claims) != nil {
-			return fault.New(fault.OutputInvalid, "executionTime and tokensUsed are numbers, and modelVersion is a text.").At(strings.TrimSuffix(cmp.Or(at, "output"), "."))
+			return fault.New(fault.OutputInvalid, "executionTime and tokensUsed are numbers, and modelVersion, agentId and timestamp are texts.").At(strings.TrimSuffix(cmp.Or(at, "output"), "."))
+		}
+		if id := claims.AgentID; id != nil && *id != d.AgentID {
+			return fault.New(fault.OutputInvalid, "It is not the agent that said it, which is %s.", d.AgentID).At(at + "agentId")
+		}
+		if stamp := claims.Timestamp; stamp != nil && !m.Started.IsZero() {
+			if said, err := time.Parse(time.RFC3339, *stamp); err != nil || said.Before(m.Started.Add(-slackTime)) || said.After(m.Ended.Add(slackTime)) {
+				return fault.New(fault.OutputInvalid, "It is not a time of the run, such as %s.", m.Ended.UTC().Format(time.RFC3339)).At(at + "timestamp")
+			}
 		}
 		if n := claims.ExecutionTime; n != nil {
 			if ms, err := n.Float64(); err != nil || ms < 0 || ms > float64((m.Took+slackTime)/time.Millisecond) {

@@ -57,6 +57,7 @@ type Recommendation struct {
 	At          time.Time           `json:"at"`
 	Synthetic   bool                `json:"synthetic"`
 	Output      json.RawMessage     `json:"output"`
+	Labels      []string            `json:"labels,omitempty"` // that its session held: the output may have such data in it
 	Citations   []Checked           `json:"citations,omitempty"`
 	Action      string              `json:"action"`
 	Call        *Recommended        `json:"call,omitempty"`

@@ -54,6 +54,9 @@ type Run struct {
 	Verdict     *fault.Verdict  `json:"verdict,omitempty"` // why it has no output
 	EndedBy     string          `json:"ended_by,omitempty"`
 	Output      json.RawMessage `json:"output,omitempty"`        // canonical; of a run that is done
+	Synthetic   bool            `json:"synthetic,omitempty"`     // it has an output, which is an agent's words
+	Labels      []string        `json:"labels,omitempty"`        // that its session held at its end: the output may have such data in it
+	Returned    []string        `json:"returned,omitempty"`      // outputs of agents that came back in its input or in what it read
 	OutputHash  string          `json:"output_sha256,omitempty"` // of the bytes that came, also of an output that was refused
 	Citations   []Checked       `json:"citations,omitempty"`
 	Quality     Quality         `json:"quality,omitzero"`
@@ -62,8 +65,9 @@ type Run struct {
 	Tokens      int             `json:"tokens"`           // that were measured: none without a model behind the gateway
 	Recommended string          `json:"recommendation_id,omitempty"`
 
-	Key     string `json:"-"` // hash of the idempotency key with who sent it and for which agent; "" for none
-	Request string `json:"-"` // hash of what was asked for, for a key that is sent again
+	Print   []uint64 `json:"-"` // fingerprint of what in its output it did not read, to recognise it when it comes back
+	Key     string   `json:"-"` // hash of the idempotency key with who sent it and for which agent; "" for none
+	Request string   `json:"-"` // hash of what was asked for, for a key that is sent again
 }
 
 // New is a run that is about to begin.
@@ -89,6 +93,9 @@ type End struct {
 	By         string         // who ended it; "": it ended by itself
 	Output     json.RawMessage
 	OutputHash string
+	Print      []uint64
+	Labels     []string
+	Returned   []string
 	Citations  []Checked
 	Quality    Quality
 	Calls      int
@@ -108,6 +115,12 @@ func (r Run) Finish(e End, now time.Time) (Run, error) {
 	}
 	r.Status, r.Verdict, r.EndedBy, r.Ended = e.Status, e.Verdict, e.By, now.UTC()
 	r.Output, r.OutputHash, r.Citations, r.Quality, r.Calls, r.Writes, r.Recommended = e.Output, e.OutputHash, e.Citations, e.Quality, e.Calls, e.Writes, e.Recommends
+	r.Synthetic, r.Labels, r.Print = e.Output != nil, e.Labels, e.Print
+	for _, id := range e.Returned {
+		if !slices.Contains(r.Returned, id) {
+			r.Returned = append(slices.Clone(r.Returned), id)
+		}
+	}
 	return r, nil
 }
 

@@ -3,6 +3,7 @@ package run
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -164,10 +165,13 @@ func TestTextWithStructureIsRefused(t *testing.T) {
 
 func TestClaims(t *testing.T) {
 	d := declared(t, adviceSchema)
-	m := Measured{Took: 2 * time.Second}
+	start := time.Date(2026, 1, 31, 8, 0, 0, 0, time.UTC)
+	m := Measured{Took: 2 * time.Second, Started: start, Ended: start.Add(2 * time.Second)}
 	for output, field := range map[string]string{
 		`{}`: "", `{"metadata":{"executionTime":1500,"tokensUsed":10,"modelVersion":"claude-sonnet-4-5-20250929"}}`: "",
 		`{"metadata":{"executionTime":9000}}`: "metadata.executionTime", `{"executionTime":-1}`: "executionTime", `{"metadata":{"tokensUsed":1001}}`: "metadata.tokensUsed",
+		`{"agentId":"other"}`: "agentId", fmt.Sprintf(`{"agentId":%q,"timestamp":"2026-01-31T08:00:01Z"}`, d.AgentID): "",
+		`{"timestamp":"2026-01-31T07:59:00Z"}`: "timestamp", `{"metadata":{"timestamp":"2026-01-31T08:01:00Z"}}`: "metadata.timestamp", `{"timestamp":"today"}`: "timestamp",
 		`{"metadata":{"modelVersion":"gpt-latest"}}`: "metadata.modelVersion", `{"metadata":{"executionTime":"soon"}}`: "metadata", `{"modelVersion":7}`: "output",
 	} {
 		err := CheckClaims(json.RawMessage(output), d, m)
@@ -268,6 +272,25 @@ func TestFactsNeedACitation(t *testing.T) {
 		if (err == nil) != (c.field == "") || err != nil && fault.Of(err).Field != c.field {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+	// A mark counts wherever a schema can have it.
+	for name, schema := range map[string]string{
+		"a pattern":             `{"patternProperties":{"^w":{"x-fact":true}}}`,
+		"a condition":           `{"if":{"properties":{"why":{"x-fact":true}}}}`,
+		"what follows":          `{"if":{},"then":{"properties":{"why":{"x-fact":true}}}}`,
+		"what follows if not":   `{"if":{},"else":{"properties":{"why":{"x-fact":true}}}}`,
+		"a dependent schema":    `{"dependentSchemas":{"action":{"properties":{"why":{"x-fact":true}}}}}`,
+		"an anchor":             `{"properties":{"why":{"$ref":"#fact"}},"$defs":{"f":{"$anchor":"fact","x-fact":true}}}`,
+		"what nothing else has": `{"unevaluatedProperties":{"x-fact":true}}`,
+	} {
+		marked := *d
+		marked.OutputSchema = []byte(schema)
+		if facts := marks([]byte(`{"action":"WAIT","why":"disk is full"}`), marked.OutputSchema).facts; !slices.Contains(facts, "why") {
+			t.Errorf("%s: the facts are %v", name, facts)
+		}
+	}
+	if m := marks([]byte(`{"why":"# x"}`), []byte(`{"if":{},"else":{"properties":{"why":{"x-format":"markdown"}}}}`)); m.markdown["why"] {
+		t.Error("a branch that does not hold allows Markdown")
 	}
 	if !HasFacts(d.OutputSchema) || HasFacts([]byte(`{"type":"object"}`)) {
 		t.Error("HasFacts doesn't tell")

@@ -14,6 +14,7 @@ import (
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/run"
+	"sallyport.example/internal/session"
 	"sallyport.example/internal/standing"
 )
 
@@ -46,6 +47,9 @@ func (c *carried) carry() {
 		c.r.o.Log.Error("the end of a run is not on record; at the next start it ends as failed", "run", c.run.ID, "error", err)
 		return
 	}
+	if end.Output != nil {
+		c.r.known.Add(c.run.ID, end.Print)
+	}
 	if end.Status == run.Timeout {
 		c.run.Status = end.Status
 		c.r.o.Alert(c.run)
@@ -69,7 +73,8 @@ func (c *carried) work() run.End {
 	took := time.Since(began)
 	cause := context.Cause(limit)
 	// No call of the run begins from here on, and those that run are ended with their session.
-	if _, cerr := c.r.o.Gateway.CloseSession(context.Background(), c.run.Session, byRunner, "the run ended"); fault.Is(cerr, fault.SessionClosed) {
+	closed, cerr := c.r.o.Gateway.CloseSession(context.Background(), c.run.Session, byRunner, "the run ended")
+	if fault.Is(cerr, fault.SessionClosed) {
 		if cause == nil {
 			cause = errSessionClosed
 		}
@@ -77,7 +82,7 @@ func (c *carried) work() run.End {
 		c.r.o.Log.Error("the session of a run can't be closed", "run", c.run.ID, "error", cerr)
 		err = errors.Join(err, cerr)
 	}
-	end := run.End{}
+	end := run.End{Labels: labelsOf(closed)}
 	reads, rerr := c.r.reads(context.Background(), c.run.Session, c.run.Started, &end)
 	if raw != nil {
 		end.OutputHash = call.HashBytes(raw)
@@ -95,7 +100,7 @@ func (c *carried) work() run.End {
 		end.Status, end.Verdict = run.Failed, &v
 		return end
 	}
-	c.validate(&end, raw, reads, run.Measured{Took: took})
+	c.validate(&end, raw, reads, run.Measured{Took: took, Started: c.run.Started, Ended: c.r.o.Clock()})
 	return end
 }
 
@@ -157,7 +162,7 @@ func (c *carried) validate(end *run.End, raw []byte, reads []run.Read, m run.Mea
 		refuse(err)
 		return
 	}
-	end.Status, end.Output, end.Citations = run.Done, output, cited
+	end.Status, end.Output, end.Citations, end.Print = run.Done, output, cited, printOf(output, reads).Sample()
 }
 
 // reads are the calls of a session that brought something. What changed something is named in end, and all that ran are counted.
@@ -181,7 +186,10 @@ func (r *Runner) reads(ctx context.Context, session string, since time.Time, end
 			case e.Kind == audit.Outcome && s != nil && !s.ended:
 				s.ended = true
 				if e.Decision == "ok" {
-					all = append(all, r.read(ctx, s.entry, e))
+					one, from := r.read(ctx, s.entry, e)
+					if all = append(all, one); from != "" && !slices.Contains(end.Returned, from) {
+						end.Returned = append(end.Returned, from)
+					}
 				}
 			}
 		}
@@ -200,19 +208,30 @@ func (r *Runner) reads(ctx context.Context, session string, since time.Time, end
 	return all, nil
 }
 
-// read is one call, with its result as the record keeps it.
-func (r *Runner) read(ctx context.Context, intent, outcome audit.Entry) run.Read {
-	one := run.Read{CallID: intent.CallID, Operation: intent.Operation, At: intent.At, External: true}
+// labelsOf are the labels that a session holds.
+func labelsOf(s session.Session) (all []string) {
+	for _, held := range s.Labels {
+		all = append(all, string(held.Label))
+	}
+	return all
+}
+
+// read is one call, with its result as the record keeps it, and which output of an agent it brought back, if it did.
+func (r *Runner) read(ctx context.Context, intent, outcome audit.Entry) (one run.Read, from string) {
+	one = run.Read{CallID: intent.CallID, Operation: intent.Operation, At: intent.At, External: true}
 	if intent.Arguments != nil {
 		one.Arguments = r.kept(ctx, intent.Arguments)
 	}
 	if outcome.Result != nil {
 		one.Result = r.kept(ctx, outcome.Result)
 	}
+	if one.Result != nil {
+		from, one.Synthetic = r.returned(one.Result)
+	}
 	if op := r.o.Gateway.Catalogue().ByID(intent.Operation); op != nil {
 		one.External = op.Class.Flow.Sensitivity == flow.External || op.Class.Flow.Sensitivity == flow.Both
 	}
-	return one
+	return one, from
 }
 
 // kept are the bytes of a payload; nil where they are not kept.

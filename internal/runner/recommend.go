@@ -23,6 +23,7 @@ func (c *carried) recommend(ctx context.Context, end *run.End) string {
 		return ""
 	}
 	rec.Run, rec.From, rec.Requester, rec.Citations = c.run.ID, c.run.Session, c.run.Requester, end.Citations
+	rec.Labels = end.Labels
 	if _, err := c.r.keep(ctx, rec); err != nil {
 		c.r.o.Log.Error("a recommendation is not on record, so nobody is asked about it", "run", c.run.ID, "error", err)
 		return ""
@@ -66,6 +67,9 @@ func (r *Runner) Submit(ctx context.Context, p identity.Principal, sessionID str
 	if output, err = run.ReadOutput(output, d); err != nil {
 		return rec, err
 	}
+	if err := run.CheckClaims(output, d, run.Measured{Took: r.o.Clock().Sub(s.OpenedAt), Started: s.OpenedAt, Ended: r.o.Clock()}); err != nil {
+		return rec, err
+	}
 	reads, err := r.reads(ctx, s.ID, s.OpenedAt, &run.End{})
 	if err != nil {
 		return rec, err
@@ -78,7 +82,12 @@ func (r *Runner) Submit(ctx context.Context, p identity.Principal, sessionID str
 		return rec, fault.New(fault.OutputInvalid, "It recommends no action: the action stands at recommendation.action, or at action.").At("recommendation.action")
 	}
 	rec.From, rec.Requester, rec.Citations, rec.Run = s.ID, s.Requester, cited, r.runIn(s.ID)
-	return r.keep(context.WithoutCancel(ctx), rec)
+	rec.Labels = labelsOf(s)
+	kept, err := r.keep(context.WithoutCancel(ctx), rec)
+	if err == nil {
+		r.known.Add(kept.ID, printOf(output, reads))
+	}
+	return kept, err
 }
 
 // runIn is the run that a session is of; "" if it is of none that is under way.

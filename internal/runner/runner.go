@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"os"
 	"regexp"
 	"slices"
 	"sync"
@@ -23,6 +24,7 @@ import (
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/changes"
 	"sallyport.example/internal/fault"
+	"sallyport.example/internal/fingerprint"
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
 	"sallyport.example/internal/run"
@@ -73,6 +75,8 @@ type Runner struct {
 	ended context.Context // ends with Close
 	end   context.CancelFunc
 
+	known *fingerprint.Known // outputs of agents, to be recognised
+
 	settling sync.Mutex // held while what became of a recommendation is looked at, so that each is carried out by one goroutine
 
 	mu      sync.Mutex          // guards running and closed
@@ -86,9 +90,15 @@ func New(ctx context.Context, o Options) (*Runner, error) {
 		o.Clock = time.Now
 	}
 	r := &Runner{o: o, running: map[string]*carried{}}
+	if err := os.RemoveAll(o.Dir); err != nil { // workspaces that a process before this one left
+		return nil, fmt.Errorf("removing the workspaces of runs that ended with the process before: %w", err)
+	}
 	r.ended, r.end = context.WithCancel(context.Background())
 	if err := r.endLeft(ctx); err != nil {
 		return nil, err
+	}
+	if err := r.remember(ctx); err != nil {
+		return nil, fmt.Errorf("reading what agents said: %w", err)
 	}
 	r.owned.Go(r.endStopped)
 	r.owned.Go(r.follow)
@@ -165,10 +175,20 @@ type Start struct {
 	Input     json.RawMessage
 	Requester string // whom a host asks for; "" where a person asks
 	Key       string // the idempotency key; "": none
+	Own       bool   // a person says that what looks like an agent's output is theirs
 }
 
 // agentToken is a credential that an agent, a session or a client's hook holds.
 var agentToken = regexp.MustCompile(`spt_(agent|session|hook)_[a-z2-7]{16}`)
+
+// hasToken looks for such a credential in every text of an input as a reader of it sees it, whatever escapes it was sent with.
+func hasToken(input json.RawMessage) (found bool) {
+	call.Strings(input, func(_, text string) bool {
+		found = agentToken.MatchString(text)
+		return !found
+	})
+	return found
+}
 
 // Start starts a run, or returns the one that was started with the same key. A run that the kill switch skips is one, too.
 func (r *Runner) Start(ctx context.Context, p identity.Principal, s Start) (run.Run, error) {
@@ -179,11 +199,16 @@ func (r *Runner) Start(ctx context.Context, p identity.Principal, s Start) (run.
 	if err := identity.CheckID(s.Agent); err != nil {
 		return run.Run{}, fault.Wrap(err, fault.RequestMalformed, "%v", err).At("agent_id")
 	}
-	if agentToken.Match(s.Input) {
-		return run.Run{}, fault.New(fault.PermissionDenied, "The input has an agent's credential in it: a run is asked for by people, and an agent starts none.").At("input")
-	}
 	input, err := run.ReadInput(s.Input)
 	if err != nil {
+		return run.Run{}, err
+	}
+	if hasToken(input) {
+		return run.Run{}, fault.New(fault.PermissionDenied, "The input has an agent's credential in it: a run is asked for by people, and an agent starts none.").At("input")
+	}
+	from, err := r.refuseReturned(input, s.Own && p.Kind == identity.Person)
+	if err != nil {
+		r.o.Gateway.Refused(gateway.Attempt{Principal: p, Door: "run", People: p.Kind == identity.Person, What: "run " + s.Agent}, fault.RefuseErr("run", err))
 		return run.Run{}, err
 	}
 	d, ok := r.o.Gateway.Agents().Get(s.Agent)
@@ -196,6 +221,9 @@ func (r *Runner) Start(ctx context.Context, p identity.Principal, s Start) (run.
 		return run.Run{}, fault.New(fault.RequestMalformed, "It has more than %d bytes.", maxKey).At("Idempotency-Key")
 	}
 	begun := run.New(d, requester, p.String(), input, r.o.Clock())
+	if from != "" {
+		begun.Returned = []string{from}
+	}
 	if s.Key != "" {
 		begun.Key = call.HashBytes([]byte(p.String() + "\x00" + s.Agent + "\x00" + s.Key))
 		begun.Request = call.HashBytes([]byte(requester + "\x00" + string(input)))
@@ -283,6 +311,11 @@ func (r *Runner) begin(ctx context.Context, p identity.Principal, d *agent.Decla
 		})
 	}
 	if err != nil {
+		if id := c.session.Load(); id != nil {
+			if _, cerr := r.o.Gateway.CloseSession(ctx, *id, byRunner, "the run did not begin"); cerr != nil && !fault.Is(cerr, fault.SessionClosed) {
+				err = errors.Join(err, cerr)
+			}
+		}
 		v := fault.RefuseErr("session", err)
 		is, ferr := r.finish(ctx, begun.ID, run.End{Status: run.Failed, Verdict: &v})
 		r.o.Gateway.Standing().Leave(c)
@@ -384,7 +417,11 @@ func (r *Runner) finish(ctx context.Context, id string, end run.End) (run.Run, e
 // entry is what the entries of a run say.
 func entry(r run.Run, action string) audit.Entry {
 	e := audit.Entry{Kind: audit.Change, Action: action, Agent: r.Agent, Session: r.Session, Requester: r.Requester, Actor: r.StartedBy, Decision: "ok"}
-	e.Detail, _ = json.Marshal(map[string]any{"run": r.ID, "kind": r.Kind, "declaration": r.Declaration, "input_sha256": call.HashBytes(r.Input)}) // of strings: can't fail
+	said := map[string]any{"run": r.ID, "kind": r.Kind, "declaration": r.Declaration, "input_sha256": call.HashBytes(r.Input)}
+	if len(r.Returned) > 0 {
+		said["returned"] = r.Returned
+	}
+	e.Detail, _ = json.Marshal(said) // of strings: can't fail
 	return e
 }
 
@@ -398,6 +435,12 @@ func ended(r run.Run) audit.Entry {
 	said := map[string]any{"run": r.ID, "status": r.Status, "calls": r.Calls}
 	if r.OutputHash != "" {
 		said["output_sha256"] = r.OutputHash
+	}
+	if len(r.Returned) > 0 {
+		said["returned"] = r.Returned
+	}
+	if len(r.Labels) > 0 {
+		said["labels"] = r.Labels
 	}
 	if len(r.Writes) > 0 {
 		said["writes"] = r.Writes

@@ -16,12 +16,13 @@ func noRun(id string) error {
 // storedRun is a run with what nobody is shown.
 type storedRun struct {
 	runs.Run
-	Key     string `json:"key,omitempty"`
-	Request string `json:"request,omitempty"`
+	Key     string   `json:"key,omitempty"`
+	Request string   `json:"request,omitempty"`
+	Print   []uint64 `json:"print,omitempty"`
 }
 
 func (t *tx) saveRun(r runs.Run) error {
-	body, err := encode(storedRun{r, r.Key, r.Request})
+	body, err := encode(storedRun{r, r.Key, r.Request, r.Print})
 	if err != nil {
 		return err
 	}
@@ -35,7 +36,7 @@ func runOf(row []driver.Value) (runs.Run, error) {
 		err = changedRow(runRows, text(row[0]), "its body is of another run")
 	}
 	r := stored.Run
-	r.Key, r.Request = stored.Key, stored.Request
+	r.Key, r.Request, r.Print = stored.Key, stored.Request, stored.Print
 	return r, err
 }
 

@@ -1,8 +1,10 @@
 package store
 
 import (
+	"database/sql"
 	"encoding/json"
 	"fmt"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -128,6 +130,20 @@ func TestRunsAreStartedOnceAndEndOnce(t *testing.T) {
 		return r, runEntry("run.end"), err
 	}); !fault.Is(err, fault.Conflict) {
 		t.Errorf("it ended twice: %v", err)
+	}
+	// What has ended stays as it is, whatever statement somebody tries in the database.
+	own, err := sql.Open("sqlite", "file:"+filepath.Join(dataDir(t), databaseFile))
+	must(t, err)
+	defer own.Close()
+	for _, statement := range []string{
+		`UPDATE runs SET status = 'running' WHERE id = 'run_1'`, `UPDATE runs SET body = x'00' WHERE id = 'run_1'`, `UPDATE runs SET agent = 'z' WHERE id = 'run_4'`, `UPDATE runs SET n = 99 WHERE id = 'run_4'`,
+		`INSERT OR REPLACE INTO runs SELECT n, id, agent, 'running', idem, body, entry, mac FROM runs WHERE id = 'run_1'`,
+		`INSERT OR REPLACE INTO runs SELECT n, 'run_9', agent, status, '', body, entry, mac FROM runs WHERE id = 'run_1'`,
+		`INSERT OR REPLACE INTO runs SELECT n + 50, id, agent, status, idem, body, entry, mac FROM runs WHERE id = 'run_1'`,
+	} {
+		if _, err := own.ExecContext(ctx, statement); err == nil {
+			t.Errorf("it was possible: %s", statement)
+		}
 	}
 	for _, c := range []struct {
 		filter runs.Filter

@@ -101,7 +101,7 @@ func TestIncidentAdvisor(t *testing.T) {
 	if code, out, errs = w.command(nil, "recommendations", "approve", advice.RecommendationID, "--digest", advice.Digest); code != 0 || !strings.Contains(out, "accepted") {
 		t.Errorf("%d %s %s", code, out, errs)
 	}
-	if code, out, errs = w.command(nil, "recommendations", "show", advice.RecommendationID); code != 0 || !strings.Contains(out, "verified, internal") {
+	if code, out, errs = w.command(nil, "recommendations", "show", advice.RecommendationID); code != 0 || !strings.Contains(out, "verified by quote, internal") {
 		t.Errorf("%d %s %s", code, out, errs)
 	}
 	code, out, errs = w.command(nil, "recommendations", "export")
@@ -189,13 +189,18 @@ func TestSessionsRecommend(t *testing.T) {
 	if status != 201 || !bytes.Contains(answer, []byte(`"pending"`)) {
 		t.Fatalf("%d %s", status, answer)
 	}
+	// Over MCP the same is the tool sallyport_recommend.
+	over, err := callTool(t.Context(), w.connect(token, "", nil), "sallyport_recommend", json.RawMessage(output("WAIT", now())))
+	if err != nil || !strings.Contains(over.text(), `"recommendation_id":"rec_`) || !strings.Contains(over.text(), `"state":"advice"`) {
+		t.Errorf("over MCP: %s %v", over.text(), err)
+	}
 	for _, bad := range []string{`[]`, `{}`, `{"a":1,"a":2}`, output("JUMP", now()), `{"a":"` + strings.Repeat("x", 1<<20) + `"}`} {
 		if status, answer := w.post(path, token, bad, nil); status < 400 || status >= 500 {
 			t.Errorf("%.60s: %d %s", bad, status, answer)
 		}
 	}
 	page, err := w.root.Recommendations(t.Context(), "incident-advisor", "", "")
-	if err != nil || len(page.Recommendations) != 1 || page.Recommendations[0].RunID != "" || len(pager.calls()) != 0 {
+	if err != nil || len(page.Recommendations) != 2 || page.Recommendations[0].RunID != "" || len(pager.calls()) != 0 {
 		t.Errorf("%+v %v", page, err)
 	}
 }

@@ -210,7 +210,7 @@ func TestRunOfAProgram(t *testing.T) {
 		t.Errorf("no input: %d %s", code, out)
 	}
 	code, out, _ = w.command(bytes.NewReader(runInput("advise")), "agents", "run", "incident-advisor", "--input", "-")
-	if code != 0 || !strings.Contains(out, "verified, internal") || !strings.Contains(out, "done") {
+	if code != 0 || !strings.Contains(out, "verified by quote, internal") || !strings.Contains(out, "done") {
 		t.Errorf("%d %s", code, out)
 	}
 	code, out, _ = w.command(bytes.NewReader(runInput("markdown")), "agents", "run", "incident-advisor", "--input", "-")
@@ -573,4 +573,66 @@ func TestManyRunsAtOnce(t *testing.T) {
 		})
 	}
 	asking.Wait()
+}
+
+// What an agent said is recognised when it comes back: as the input of a run it is refused unless a person says that it is theirs, and nothing can be cited from
+// what brought it back.
+func TestOutputThatComesBack(t *testing.T) {
+	w, known, _ := onDuty(t, "hosts: [{id: helpdesk, runs_for: [carol]}]", advisor(program(t), 60_000))
+	text := `{"id":"INC-7","host":"db-1","note":"Disk is full"}`
+	known.answer = func(message) string {
+		return fmt.Sprintf(`{"content":[{"type":"text","text":%s}]}`, quote(text))
+	}
+	carol := w.person("carol", "operator")
+	first := runToEnd(t, carol, runInput("long"))
+	if first.Status != "done" || !first.Synthetic || first.Returned != nil || !slices.Contains(first.Labels, "internal") {
+		t.Fatalf("%+v %+v", first, first.Verdict)
+	}
+	var said struct {
+		Recommendation struct{ Reasoning string }
+	}
+	if err := json.Unmarshal(first.Output, &said); err != nil {
+		t.Fatal(err)
+	}
+	for name, input := range map[string]string{
+		"its words":      fmt.Sprintf(`{"incidentId":"INC-7","mode":"advise","user_request":%s}`, quote("A colleague wrote: "+strings.ToUpper(said.Recommendation.Reasoning))),
+		"its output":     fmt.Sprintf(`{"incidentId":"INC-7","mode":"advise","from":%s}`, first.Output),
+		"tagged as such": `{"incidentId":"INC-7","mode":"advise","from":[{"synthetic":true,"text":"short"}]}`,
+	} {
+		if _, err := carol.StartRun(t.Context(), "incident-advisor", client.RunRequest{Input: json.RawMessage(input)}); problemCode(err) != "conflict" || !strings.Contains(err.Error(), "yours") {
+			t.Errorf("%s comes back: %v", name, err)
+		}
+		r, err := carol.StartRun(t.Context(), "incident-advisor", client.RunRequest{Input: json.RawMessage(input), Own: true})
+		if err != nil || len(r.Returned) != 1 {
+			t.Errorf("%s, said to be carol's own: %+v %v", name, r, err)
+		}
+	}
+	host, err := w.root.CreateToken(t.Context(), client.NewToken{Kind: "host", ID: "helpdesk"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	body := fmt.Sprintf(`{"input":{"x":%s},"requester":"carol","own":true}`, quote(said.Recommendation.Reasoning))
+	if status, answer := w.send("POST", w.agent+"/v1/agents/incident-advisor/runs", host.Secret, body, nil); status != 409 {
+		t.Errorf("a host says that it is its own: %d %s", status, answer)
+	}
+	escaped := `{"input":{"x":"\u0073pt_agent_aaaaaaaaaaaaaaaa"}}`
+	if status, answer := w.send("POST", w.admin+"/v1/agents/incident-advisor/runs", w.tokenOf("carol", "operator"), escaped, nil); status != 403 {
+		t.Errorf("an agent's credential behind an escape: %d %s", status, answer)
+	}
+
+	text = `{"id":"INC-7","note":"Disk is full. ` + said.Recommendation.Reasoning + `"}`
+	r := runToEnd(t, carol, runInput("advise"))
+	if r.Status != "invalid" || !strings.Contains(r.Verdict.Reason, "an agent's own output") || !slices.Contains(r.Returned, first.RunID) {
+		t.Errorf("a citation of an agent's words: %+v %+v", r, r.Verdict)
+	}
+	if code, out, errs := w.command(nil, "agents", "show-run", first.RunID); code != 0 || !strings.Contains(out, "synthetic") || !strings.Contains(out, "verified by quote, internal") {
+		t.Errorf("%d %s %s", code, out, errs)
+	}
+	if code, out, errs := w.command(nil, "agents", "run", "incident-advisor", "--request", said.Recommendation.Reasoning); code != 1 || !strings.Contains(errs, "--own") {
+		t.Errorf("%d %s %s", code, out, errs)
+	}
+	found := slices.ContainsFunc(w.recorded("run.invalid"), func(e client.Entry) bool { return strings.Contains(string(e.Detail), first.RunID) })
+	if !found {
+		t.Error("the loop is not in the log")
+	}
 }

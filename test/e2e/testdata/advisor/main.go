@@ -100,6 +100,8 @@ func main() {
 	}
 	reasoning, source, quote := "The disk of db-1 is full, and nothing frees it.", "incidents", "disk is full"
 	switch t.Input.Mode {
+	case "long":
+		reasoning = "Move the nightly export of the billing team to another volume before it runs again, because since Tuesday it alone writes forty gigabytes each night that nobody removes"
 	case "markdown":
 		reasoning = "# Summary\nThe disk is full."
 	case "undeclared":

@@ -1,0 +1,123 @@
+package runner
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+
+	"sallyport.example/internal/call"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/fingerprint"
+	"sallyport.example/internal/run"
+)
+
+const (
+	// remembered bounds the outputs that are recognised when they come back: the newest.
+	remembered = 4000
+	// tagged is what a text is from that carries the tag of an output, without being like one that is known.
+	tagged = "synthetic"
+)
+
+// ErrReturned is the cause of the refusal of an input that is an agent's output. A person can say that it is theirs.
+var ErrReturned = errors.New("an agent's output came back")
+
+// textsOf are the texts of checked JSON, without the names of members.
+func textsOf(data json.RawMessage) (texts []string) {
+	call.Strings(data, func(path, text string) bool {
+		if len(path) < 2 || path[len(path)-2:] != "{}" {
+			texts = append(texts, text)
+		}
+		return true
+	})
+	return texts
+}
+
+// remember loads the outputs of runs that are recognised, the oldest first. What sessions recommended without a run is known to the process that took it.
+func (r *Runner) remember(ctx context.Context) error {
+	r.known = fingerprint.New(remembered)
+	var all []run.Run
+	for after := ""; len(all) < remembered; {
+		page, err := r.o.Store.Runs(ctx, run.Filter{After: after, Limit: 100})
+		if err != nil {
+			return err
+		}
+		all = append(all, page...)
+		if len(page) < 100 {
+			break
+		}
+		after = page[len(page)-1].ID
+	}
+	for _, one := range slices.Backward(all) {
+		r.known.Add(one.ID, one.Print)
+	}
+	return nil
+}
+
+// printOf is the fingerprint of what an output does not have from what was read: whoever quotes a source does not make it an agent's words.
+func printOf(output json.RawMessage, reads []run.Read) fingerprint.Print {
+	p := fingerprint.Of(textsOf(output)...)
+	for _, one := range reads {
+		if one.Result != nil && !one.Synthetic {
+			p = p.Without(fingerprint.Of(textsOf(one.Result)...))
+		}
+	}
+	return p
+}
+
+// Returned tells whether texts that belong together are, or have in them, what an agent said in a run or recommended, and in which. It knows the newest
+// outputs.
+func (r *Runner) Returned(texts ...string) (id string, found bool) {
+	match, found := r.known.Similar(texts...)
+	return match.ID, found
+}
+
+// returned tells whether checked JSON is, or has in it, what an agent said: by its tag, or by its words.
+func (r *Runner) returned(data json.RawMessage) (id string, found bool) {
+	texts := textsOf(data)
+	if id, found := r.Returned(texts...); found {
+		return id, true
+	}
+	if isTagged(data) {
+		return tagged, true
+	}
+	for _, text := range texts { // a result has its content as a text, and in that there may be JSON
+		if inner, err := call.Canonical(json.RawMessage(text), call.DefaultLimits()); err == nil && isTagged(inner) {
+			return tagged, true
+		}
+	}
+	return "", false
+}
+
+// isTagged tells whether an object in checked JSON has the tag of an output.
+func isTagged(data json.RawMessage) bool {
+	if call.IsObject(data) {
+		if tag, ok := call.Get(data, "synthetic"); ok && string(tag) == "true" {
+			return true
+		}
+		for _, member := range call.Members(data) {
+			if isTagged(member) {
+				return true
+			}
+		}
+		return false
+	}
+	if len(data) > 0 && data[0] == '[' {
+		for element := range call.Elements(data) {
+			if isTagged(element) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// refuseReturned refuses an input that is an agent's output, unless a person says that it is theirs. It returns where it is from.
+func (r *Runner) refuseReturned(input json.RawMessage, own bool) (from string, err error) {
+	from, found := r.returned(input)
+	if !found || own {
+		return from, nil
+	}
+	return from, fault.Wrap(ErrReturned, fault.Conflict, "The input is, or has in it, what an agent said: %s. Agents that learn from agents drift from what is so.", from).At("input").
+		Try("Is this yours? Then say so: own in the request, --own on the command line, or the box in the console. Only a person can.")
+}
