@@ -38,7 +38,8 @@ func (c *cli) runProgram() *cobra.Command {
 sallyport sessions remove-files. The exit code is the program's.
 
 The program finds the session's token in SALLYPORT_TOKEN, and the gateway in SALLYPORT_MCP_URL (for MCP clients) and SALLYPORT_URL (for sallyport
-connect). A prompt hook of the program can call sallyport hook words.
+connect). Where the agent may ask models through the gateway, ANTHROPIC_BASE_URL and ANTHROPIC_AUTH_TOKEN, and OPENAI_BASE_URL and OPENAI_API_KEY, name it, too;
+a key of the provider's own in your environment is left out then. A prompt hook of the program can call sallyport hook words.
 
 Say with --request what you want done: arguments of calls are traced to these words. Add more with sallyport sessions say.`,
 		example: "sallyport run --agent dev -- claude\nsallyport run --agent dev --request \"Fix issue 12 and open a pull request.\" -- codex", args: cobra.MinimumNArgs(1),
@@ -122,12 +123,15 @@ func (c *cli) runIn(s *client.OpenedSession, address string, words *wordsDoor, p
 	program := exec.Command(path, args[1:]...)
 	program.Args[0] = args[0]
 	program.Stdin, program.Stdout, program.Stderr = c.in, c.out, c.err
+	models, without := modelVariables(address, s.SessionToken)
+	without = append(without, envToken, envURL, envMCP, envWords)
 	for _, v := range os.Environ() {
-		if name, _, _ := strings.Cut(v, "="); !slices.Contains([]string{envToken, envURL, envMCP, envWords}, name) {
+		if name, _, _ := strings.Cut(v, "="); !slices.Contains(without, name) {
 			program.Env = append(program.Env, v)
 		}
 	}
 	program.Env = append(program.Env, envToken+"="+s.SessionToken, envURL+"="+address, envMCP+"="+address+"/mcp")
+	program.Env = append(program.Env, models...)
 	if words != nil {
 		defer words.close()
 		program.Env = append(program.Env, envWords+"="+words.path())

@@ -12,9 +12,9 @@ import (
 // betas are the features of the header anthropic-beta that add no way round the rules: they change how much a model may write, how it thinks, or how pieces
 // of an answer are cut.
 var betas = []string{
-	"claude-code-20250219", "computer-use-2024-10-22", "computer-use-2025-01-24", "computer-use-2025-11-24", "context-1m-2025-08-07", "effort-2025-11-24",
+	"claude-code-20250219", "computer-use-2024-10-22", "computer-use-2025-01-24", "computer-use-2025-11-24", "context-1m-2025-08-07", "context-management-2025-06-27", "effort-2025-11-24",
 	"extended-cache-ttl-2025-04-11", "fine-grained-tool-streaming-2025-05-14", "interleaved-thinking-2025-05-14", "output-128k-2025-02-19",
-	"prompt-caching-2024-07-31", "structured-outputs-2025-11-13", "token-efficient-tools-2025-02-19",
+	"prompt-caching-2024-07-31", "prompt-caching-scope-2026-01-05", "structured-outputs-2025-11-13", "thinking-token-count-2026-05-13", "token-efficient-tools-2025-02-19",
 }
 
 // byProvider are the beginnings of types of tools that providers run. A dated type is the same tool.
@@ -58,7 +58,11 @@ var messagesFields = fields{
 	"cache_control":  cacheControl, "inference_geo": orNull(text), "speed": orNull(word("standard", "fast")),
 	"output_config": of(fields{"effort": word("low", "medium", "high", "max", "xhigh"), "format": orNull(object)}),
 	"container":     kept("A container"),
-	"mcp_servers":   func(p *parser, at string, _ json.RawMessage) { hosted(p, at, "mcp_servers") },
+	// It takes away from what the model reads of the request, and adds nothing.
+	"context_management": orNull(of(fields{"edits": list(of(fields{
+		"type": word("clear_thinking_20251015", "clear_tool_uses_20250919"), "keep": textOr(object), "trigger": object, "clear_at_least": orNull(object), "exclude_tools": orNull(list(name)),
+	}, "type"))})),
+	"mcp_servers": func(p *parser, at string, _ json.RawMessage) { hosted(p, at, "mcp_servers") },
 }
 
 var messageTool = fields{
