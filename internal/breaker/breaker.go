@@ -1,0 +1,492 @@
+// Package breaker holds the circuit breakers (TH-8): of each server, of each agent at a server, and of each agent. A breaker counts failures in a
+// row, opens when there are too many, refuses calls while it is open, and lets one call try after a while.
+//
+// Promises: what an agent can cause alone opens no breaker but its own; everything is in memory and waits for nothing; the state follows from the
+// entries of the log (Restore), so it outlives a crash, and an open breaker is open afterwards. Only outcomes of calls count: refusals, stopped calls
+// and answers of people never do.
+package breaker
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"sallyport.example/internal/agent"
+)
+
+// Result is how a call ended, as breakers count it.
+type Result string
+
+const (
+	// Answered: the server did what servers do. It ends a row of failures.
+	Answered Result = "answered"
+	// Void: the end says nothing of the server, such as that of a call that was stopped.
+	Void Result = "void"
+	// Unreachable: nothing was sent, since there was no connection, no process or no handshake. No agent can cause that.
+	Unreachable Result = "unreachable"
+	// Broken: it was sent, and a time-out, a broken answer or a 5xx came of it. The arguments can have caused that.
+	Broken Result = "broken"
+	// Refused: the server answered a write with an error. It counts for the agent at this server alone.
+	Refused Result = "refused"
+)
+
+// Rules are the thresholds.
+type Rules struct {
+	Failures int           // in a row, until a breaker opens
+	Wait     time.Duration // until a call may try; it doubles with each try that fails
+}
+
+// Default is what holds where the configuration says nothing.
+var Default = Rules{Failures: 5, Wait: 30 * time.Second}
+
+const (
+	// maxWait bounds the doubled wait.
+	maxWait = 5 * time.Minute
+	// pairsForAgent is at how many servers at once an agent's breaker is open until the agent's own opens.
+	pairsForAgent = 2
+	// remembered is for how long openings are counted.
+	remembered = time.Hour
+)
+
+// Kind is whose breaker it is.
+type Kind string
+
+const (
+	Server  Kind = "server"
+	Pair    Kind = "agent_at_server"
+	OfAgent Kind = "agent"
+)
+
+// ServerName, PairName and AgentName are the names of breakers. Ids have neither ':' nor '@'.
+func ServerName(server string) string      { return server }
+func PairName(agent, server string) string { return agent + "@" + server }
+func AgentName(agent string) string        { return "agent:" + agent }
+
+// State is a breaker as people see it.
+type State struct {
+	Name       string     `json:"name" doc:"the server's id; AGENT@SERVER; agent:AGENT"`
+	Kind       Kind       `json:"kind" enum:"server,agent_at_server,agent"`
+	Agent      string     `json:"agent,omitempty"`
+	Server     string     `json:"server,omitempty"`
+	State      string     `json:"state" enum:"closed,open,half_open"`
+	Failures   int        `json:"failures" doc:"failures in a row, as far as they count"`
+	Since      *time.Time `json:"since,omitempty" doc:"when it opened"`
+	RetryAfter *time.Time `json:"retry_after,omitempty" doc:"when one call may try"`
+	Cause      string     `json:"cause,omitempty" doc:"what opened it"`
+	Opened     int        `json:"opened_last_hour" doc:"how often it opened in the last hour"`
+}
+
+// Event is a breaker that opened or closed. It is written down as it is: Restore reads it again.
+type Event struct {
+	Name       string    `json:"breaker"`
+	Open       bool      `json:"open"`
+	Agent      string    `json:"-"`
+	Server     string    `json:"-"`
+	Kind       Kind      `json:"kind"`
+	Since      time.Time `json:"since,omitzero"`
+	RetryAfter time.Time `json:"retry_after,omitzero"`
+	Wait       string    `json:"wait,omitempty"`
+	Cause      string    `json:"cause,omitempty"`
+	Again      bool      `json:"again,omitempty"`  // a try failed: it stays open
+	Opened     int       `json:"opened,omitempty"` // how often it opened in the last hour, with this time
+}
+
+// breaker is one of them.
+type breaker struct {
+	kind          Kind
+	agent, server string
+
+	hard int            // failures in a row that no agent caused
+	soft map[string]int // those that an agent can have caused, by agent
+
+	open   bool
+	since  time.Time
+	retry  time.Time
+	wait   time.Duration
+	cause  string
+	trying bool
+	opened []time.Time // in the last hour
+}
+
+// Breakers are all of them. The zero value isn't ready: New.
+type Breakers struct {
+	now func() time.Time
+
+	mu     sync.Mutex // guards the rest
+	rules  Rules
+	byName map[string]*breaker
+	runs   map[string]int // failed runs in a row, by agent
+}
+
+// New returns breakers that are all closed.
+func New(now func() time.Time, r Rules) *Breakers {
+	b := &Breakers{now: now, byName: map[string]*breaker{}, runs: map[string]int{}}
+	b.Configure(r)
+	return b
+}
+
+// Configure puts other thresholds in force. What is open stays open.
+func (b *Breakers) Configure(r Rules) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.rules = Rules{Failures: cmp.Or(r.Failures, Default.Failures), Wait: cmp.Or(r.Wait, Default.Wait)}
+}
+
+// Blocked is the open breaker that a call meets.
+type Blocked struct {
+	Name  string
+	Kind  Kind
+	Since time.Time
+	Retry time.Time // when one call may try; not after now where another call is trying
+	Cause string
+}
+
+// names are those that a call of the agent at the server meets; server is "" where it goes to none.
+func names(of, server string) []string {
+	of = agent.Base(of)
+	if server == "" {
+		return []string{AgentName(of)}
+	}
+	return []string{AgentName(of), ServerName(server), PairName(of, server)}
+}
+
+// Look tells which open breaker a call would meet; nil: it may go, or try. It takes nothing.
+func (b *Breakers) Look(agent, server string) *Blocked {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.look(names(agent, server))
+}
+
+func (b *Breakers) look(names []string) *Blocked {
+	var now time.Time
+	for _, name := range names {
+		k := b.byName[name]
+		if k == nil || !k.open {
+			continue
+		}
+		if now.IsZero() {
+			now = b.now()
+		}
+		if now.Before(k.retry) || k.trying {
+			return &Blocked{Name: name, Kind: k.kind, Since: k.since, Retry: k.retry, Cause: k.cause}
+		}
+	}
+	return nil
+}
+
+// Try is a call that goes through: the tries that it took of breakers that are open.
+type Try struct {
+	b             *Breakers
+	agent, server string
+	taken         []string
+}
+
+// Take lets a call through, or says which open breaker is in its way. Where one is open and its time has come, this call is the one that tries. End or
+// Release has to follow.
+func (b *Breakers) Take(of, server string) (*Try, *Blocked) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	all := names(of, server)
+	if blocked := b.look(all); blocked != nil {
+		return nil, blocked
+	}
+	t := &Try{b: b, agent: agent.Base(of), server: server}
+	for _, name := range all {
+		if k := b.byName[name]; k != nil && k.open {
+			k.trying = true
+			t.taken = append(t.taken, name)
+		}
+	}
+	return t, nil
+}
+
+// Release gives back what a call took that was not made. After End it does nothing.
+func (t *Try) Release() {
+	if t == nil || len(t.taken) == 0 {
+		return
+	}
+	t.b.mu.Lock()
+	defer t.b.mu.Unlock()
+	t.release()
+}
+
+func (t *Try) release() {
+	for _, name := range t.taken {
+		if k := t.b.byName[name]; k != nil {
+			k.trying = false
+		}
+	}
+	t.taken = nil
+}
+
+// End counts how the call ended, and returns the breakers that opened or closed by it, in the order in which they are to be written down.
+func (t *Try) End(r Result) []Event {
+	t.b.mu.Lock()
+	defer t.b.mu.Unlock()
+	if r == Void {
+		t.release()
+		return nil
+	}
+	events := t.tried(r)
+	t.taken = nil
+	return append(events, t.b.count(t.agent, t.server, r, true)...)
+}
+
+// tried closes the breakers that the call tried, or opens them again.
+func (t *Try) tried(r Result) (events []Event) {
+	for _, name := range t.taken {
+		k := t.b.byName[name]
+		if k == nil || !k.open || !k.trying { // a person reset it meanwhile
+			continue
+		}
+		k.trying = false
+		if k.fails(r) {
+			k.wait = min(2*k.wait, maxWait)
+			k.retry = t.b.now().Add(k.wait)
+			events = append(events, k.event(name, true))
+			continue
+		}
+		k.close()
+		events = append(events, k.event(name, false))
+	}
+	return events
+}
+
+// fails tells whether the result is a failure to this breaker.
+func (k *breaker) fails(r Result) bool {
+	switch r {
+	case Unreachable, Broken:
+		return true
+	case Refused:
+		return k.kind != Server
+	}
+	return false
+}
+
+// count counts a result in the rows of failures. openings is false while the log is read, which has the openings itself.
+func (b *Breakers) count(of, server string, r Result, openings bool) (events []Event) {
+	if server == "" || r == Void {
+		return nil
+	}
+	for _, kind := range []Kind{Server, Pair} {
+		k := b.get(kind, of, server, r)
+		if k == nil {
+			continue
+		}
+		if !k.fails(r) {
+			k.hard, k.soft = 0, nil
+			continue
+		}
+		if r == Unreachable && k.soft[of] == 0 {
+			k.hard++
+		} else { // what follows an agent's own failing call may be its doing
+			if k.soft == nil {
+				k.soft = map[string]int{}
+			}
+			k.soft[of]++
+		}
+		if openings {
+			events = append(events, b.openIfDue(k)...)
+		}
+	}
+	return events
+}
+
+// openIfDue opens the breaker if it has counted enough, and the agent's with it.
+func (b *Breakers) openIfDue(k *breaker) []Event {
+	if k.open || !k.due(b.rules.Failures) {
+		return nil
+	}
+	cause := "calls failed in a row at the server " + k.server
+	if k.kind == Pair {
+		cause = "the agent's calls failed in a row at the server " + k.server
+	}
+	events := []Event{b.openNow(k, cause)}
+	if k.kind != Pair {
+		return events
+	}
+	open := 0
+	for _, other := range b.byName {
+		if other.kind != Pair || other.agent != k.agent || !other.open {
+			continue
+		}
+		if server := b.byName[ServerName(other.server)]; server == nil || !server.open { // else it is the server's trouble, not the agent's
+			open++
+		}
+	}
+	if own := b.byName[AgentName(k.agent)]; open >= pairsForAgent && (own == nil || !own.open) {
+		events = append(events, b.openNow(b.make(OfAgent, k.agent, ""), "its calls fail at several servers"))
+	}
+	return events
+}
+
+// due tells whether so many failures count. One agent's can't open a server's breaker: of what it may have caused, all but two of the needed count,
+// and another agent has to have met the same.
+func (k *breaker) due(needed int) bool {
+	return k.hard >= needed || k.counted(needed) >= needed && (k.kind != Server || len(k.soft) > 1)
+}
+
+// counted is how many failures count.
+func (k *breaker) counted(needed int) int {
+	n := k.hard
+	for _, soft := range k.soft {
+		if k.kind == Server {
+			soft = min(soft, max(needed-2, 1))
+		}
+		n += soft
+	}
+	return n
+}
+
+// get returns the breaker, and makes it where there is something to count.
+func (b *Breakers) get(kind Kind, of, server string, r Result) *breaker {
+	name := ServerName(server)
+	if kind == Pair {
+		name = PairName(of, server)
+	}
+	if k := b.byName[name]; k != nil {
+		return k
+	}
+	if probe := (&breaker{kind: kind}); !probe.fails(r) {
+		return nil
+	}
+	return b.make(kind, of, server)
+}
+
+func (b *Breakers) make(kind Kind, of, server string) *breaker {
+	k := &breaker{kind: kind, server: server}
+	name := ServerName(server)
+	switch kind {
+	case Pair:
+		k.agent, name = of, PairName(of, server)
+	case OfAgent:
+		k.agent, name = of, AgentName(of)
+	}
+	if was := b.byName[name]; was != nil {
+		return was
+	}
+	b.byName[name] = k
+	return k
+}
+
+func (b *Breakers) openNow(k *breaker, cause string) Event {
+	now := b.now()
+	k.open, k.since, k.wait, k.cause, k.trying = true, now, b.rules.Wait, cause, false
+	k.retry = now.Add(k.wait)
+	k.opened = append(slices.DeleteFunc(k.opened, func(at time.Time) bool { return now.Sub(at) > remembered }), now)
+	return k.event(k.name(), false)
+}
+
+func (k *breaker) name() string {
+	switch k.kind {
+	case Pair:
+		return PairName(k.agent, k.server)
+	case OfAgent:
+		return AgentName(k.agent)
+	}
+	return ServerName(k.server)
+}
+
+func (k *breaker) close() {
+	k.open, k.trying, k.hard, k.soft, k.cause = false, false, 0, nil, ""
+}
+
+func (k *breaker) event(name string, again bool) Event {
+	e := Event{Name: name, Kind: k.kind, Open: k.open, Agent: k.agent, Server: k.server}
+	if k.open {
+		e.Since, e.RetryAfter, e.Wait, e.Cause, e.Again, e.Opened = k.since, k.retry, k.wait.String(), k.cause, again, len(k.opened)
+	}
+	return e
+}
+
+// Run counts how a run of the agent ended: failed ones in a row open its breaker.
+func (b *Breakers) Run(of string, failed bool) []Event {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	of = agent.Base(of)
+	if !b.countRun(of, failed) {
+		return nil
+	}
+	k := b.make(OfAgent, of, "")
+	if k.open {
+		return nil
+	}
+	return []Event{b.openNow(k, "its runs failed in a row")}
+}
+
+// countRun tells whether enough runs failed in a row; then it counts anew.
+func (b *Breakers) countRun(of string, failed bool) bool {
+	if !failed {
+		delete(b.runs, of)
+		return false
+	}
+	if b.runs[of]++; b.runs[of] < b.rules.Failures {
+		return false
+	}
+	delete(b.runs, of)
+	return true
+}
+
+// Reset closes a breaker by a person's word; false if none of that name is open or counts failures.
+func (b *Breakers) Reset(name string) (Event, bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	k := b.byName[name]
+	if k == nil || !k.open && k.counted(b.rules.Failures) == 0 {
+		return Event{}, false
+	}
+	k.close()
+	if k.kind == OfAgent {
+		delete(b.runs, k.agent)
+	}
+	return k.event(name, false), true
+}
+
+// Open opens an agent's breaker by a person's word, for the monthly test (AU-7); false if it is open.
+func (b *Breakers) Open(of, cause string) (Event, bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	k := b.make(OfAgent, agent.Base(of), "")
+	if k.open {
+		return Event{}, false
+	}
+	e := b.openNow(k, cause)
+	k.opened = k.opened[:len(k.opened)-1] // a test is no failure
+	e.Opened = len(k.opened)
+	return e, true
+}
+
+// List returns all that have counted a failure or are open, in the order of their names.
+func (b *Breakers) List() []State {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	all := []State{}
+	for name, k := range b.byName {
+		all = append(all, b.state(name, k))
+	}
+	slices.SortFunc(all, func(a, b State) int { return strings.Compare(a.Name, b.Name) })
+	return all
+}
+
+func (b *Breakers) state(name string, k *breaker) State {
+	now := b.now()
+	s := State{Name: name, Kind: k.kind, Agent: k.agent, Server: k.server, State: "closed", Failures: k.hard}
+	for _, soft := range k.soft {
+		s.Failures += soft
+	}
+	for _, at := range k.opened {
+		if now.Sub(at) <= remembered {
+			s.Opened++
+		}
+	}
+	if k.open {
+		since, retry := k.since, k.retry
+		s.State, s.Since, s.RetryAfter, s.Cause = "open", &since, &retry, k.cause
+		if !now.Before(retry) {
+			s.State = "half_open"
+		}
+	}
+	return s
+}

@@ -1,0 +1,280 @@
+package breaker
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"sallyport.example/internal/audit"
+)
+
+// world is breakers with a clock that the test sets, and the log that their events make.
+type world struct {
+	at  time.Time
+	b   *Breakers
+	log []audit.Entry
+}
+
+func newWorld() *world {
+	w := &world{at: time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC)}
+	w.b = New(func() time.Time { return w.at }, Rules{})
+	return w
+}
+
+func (w *world) write(events []Event) {
+	for _, e := range events {
+		action := ActionClosed
+		if e.Open {
+			action = ActionOpen
+		}
+		detail, err := json.Marshal(e)
+		if err != nil {
+			panic(err)
+		}
+		w.log = append(w.log, audit.Entry{Kind: audit.Change, Action: action, Agent: e.Agent, Detail: detail})
+	}
+}
+
+// call makes a call that ends so; false: a breaker refused it.
+func (w *world) call(agent, server string, r Result) bool {
+	try, blocked := w.b.Take(agent, server)
+	if blocked != nil {
+		return false
+	}
+	e := audit.Entry{Kind: audit.Outcome, Action: "call", Agent: agent, Operation: server + ".tool", Decision: "ok"}
+	if r != Answered {
+		e.Decision = "error"
+		e.Detail, _ = json.Marshal(map[string]any{"breaker": Noted{Server: server, Result: r}})
+	}
+	w.log = append(w.log, e)
+	w.write(try.End(r))
+	return true
+}
+
+func (w *world) open() (names []string) {
+	for _, s := range w.b.List() {
+		if s.State != "closed" {
+			names = append(names, s.Name)
+		}
+	}
+	return names
+}
+
+func TestWhatOpens(t *testing.T) {
+	type call struct {
+		agent, server string
+		result        Result
+		times         int
+	}
+	for name, c := range map[string]struct {
+		calls []call
+		open  []string
+	}{
+		"four failures":                    {[]call{{"a", "s", Unreachable, 4}}, nil},
+		"five that no agent caused":        {[]call{{"a", "s", Unreachable, 5}}, []string{"a@s", "s"}},
+		"a success between":                {[]call{{"a", "s", Unreachable, 4}, {"a", "s", Answered, 1}, {"a", "s", Unreachable, 4}}, nil},
+		"one agent's broken calls":         {[]call{{"a", "s", Broken, 5}}, []string{"a@s"}},
+		"two agents met them":              {[]call{{"a", "s", Broken, 3}, {"b", "s", Broken, 2}}, []string{"s"}},
+		"one of them met one":              {[]call{{"a", "s", Broken, 4}, {"b", "s", Broken, 1}}, nil},
+		"an agent that crashes the server": {[]call{{"a", "s", Broken, 1}, {"a", "s", Unreachable, 4}}, []string{"a@s"}},
+		"refused writes are the agent's":   {[]call{{"a", "s", Refused, 5}, {"b", "s", Refused, 4}}, []string{"a@s"}},
+		"two open pairs open the agent":    {[]call{{"a", "s", Refused, 5}, {"a", "t", Broken, 5}}, []string{"a@s", "a@t", "agent:a"}},
+		"two dead servers don't":           {[]call{{"a", "s", Unreachable, 5}, {"a", "t", Unreachable, 5}}, []string{"a@s", "a@t", "s", "t"}},
+		"what was stopped says nothing":    {[]call{{"a", "s", Unreachable, 4}, {"a", "s", Void, 9}}, nil},
+		"nor does it end a row":            {[]call{{"a", "s", Unreachable, 4}, {"a", "s", Void, 1}, {"a", "s", Unreachable, 1}}, []string{"a@s", "s"}},
+		"the principal of recommendations": {[]call{{"recommendation:a", "s", Refused, 5}}, []string{"a@s"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld()
+			for _, c := range c.calls {
+				for range c.times {
+					w.call(c.agent, c.server, c.result)
+				}
+			}
+			if got := w.open(); !slices.Equal(got, c.open) {
+				t.Errorf("open: %q, want %q", got, c.open)
+			}
+		})
+	}
+}
+
+func TestOneCallTries(t *testing.T) {
+	w := newWorld()
+	for range 5 {
+		w.call("a", "s", Unreachable)
+	}
+	if blocked := w.b.Look("b", "s"); blocked == nil || blocked.Name != "s" || !blocked.Retry.Equal(w.at.Add(30*time.Second)) {
+		t.Fatalf("%+v", blocked)
+	}
+	if w.b.Look("b", "other") != nil {
+		t.Error("another server is refused")
+	}
+	wait := 30 * time.Second
+	for i := range 6 { // each try fails, and the wait doubles up to its bound
+		w.at = w.at.Add(wait - 1)
+		if w.call("b", "s", Answered) {
+			t.Fatalf("try %d: a call goes before its time", i)
+		}
+		w.at = w.at.Add(1)
+		try, blocked := w.b.Take("b", "s")
+		if blocked != nil {
+			t.Fatalf("try %d: %+v", i, blocked)
+		}
+		if _, second := w.b.Take("c", "s"); second == nil {
+			t.Fatalf("try %d: two calls try", i)
+		}
+		w.write(try.End(Unreachable))
+		wait = min(2*wait, 5*time.Minute)
+	}
+	w.at = w.at.Add(wait)
+	try, _ := w.b.Take("b", "s")
+	try.Release() // it was not made
+	if !w.call("b", "s", Answered) || slices.Contains(w.open(), "s") {
+		t.Errorf("a success doesn't close it: %q", w.open())
+	}
+	if !w.call("c", "s", Answered) {
+		t.Error("it is closed, and calls are refused")
+	}
+}
+
+func TestRunsOpenTheAgent(t *testing.T) {
+	w := newWorld()
+	for i := range 5 {
+		if got := len(w.b.Run("a", true)) == 1; got != (i == 4) {
+			t.Errorf("failed run %d: opened %v", i+1, got)
+		}
+	}
+	if blocked := w.b.Look("a", ""); blocked == nil || blocked.Kind != OfAgent {
+		t.Errorf("%+v", blocked)
+	}
+	w = newWorld()
+	for range 9 {
+		w.b.Run("a", true)
+		w.b.Run("a", true)
+		w.b.Run("a", false)
+	}
+	if w.b.Look("a", "") != nil {
+		t.Error("runs that succeed between don't reset it")
+	}
+}
+
+func TestResetAndTest(t *testing.T) {
+	w := newWorld()
+	if _, is := w.b.Reset("s"); is {
+		t.Error("what isn't there was reset")
+	}
+	for range 5 {
+		w.call("a", "s", Unreachable)
+	}
+	if e, is := w.b.Reset("s"); !is || e.Open || e.Name != "s" {
+		t.Errorf("%+v %v", e, is)
+	}
+	if got := w.open(); !slices.Equal(got, []string{"a@s"}) {
+		t.Errorf("%q", got)
+	}
+	if e, is := w.b.Open("a", "a test"); !is || e.Opened != 0 {
+		t.Errorf("%+v: a test counts as an opening", e)
+	}
+	if _, is := w.b.Open("a", "a test"); is {
+		t.Error("an open breaker is opened for a test")
+	}
+	if w.b.Look("a", "elsewhere") == nil {
+		t.Error("the agent's breaker is open, and it may call")
+	}
+}
+
+func TestConcurrentTries(t *testing.T) {
+	w := newWorld()
+	for range 5 {
+		w.call("a", "s", Unreachable)
+	}
+	w.at = w.at.Add(time.Hour)
+	through := make(chan *Try, 64)
+	done := make(chan struct{})
+	for i := range 64 {
+		go func() {
+			if try, blocked := w.b.Take(fmt.Sprint("agent", i), "s"); blocked == nil {
+				through <- try
+			}
+			done <- struct{}{}
+		}()
+	}
+	for range 64 {
+		<-done
+	}
+	if len(through) != 1 {
+		t.Errorf("%d calls try at once", len(through))
+	}
+}
+
+// TestTheLogHasTheState: whatever happens, breakers that are restored from the log are as those that wrote it.
+func TestTheLogHasTheState(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := newWorld()
+		results := []Result{Answered, Void, Unreachable, Broken, Refused}
+		for range rapid.IntRange(0, 60).Draw(t, "steps") {
+			agent := rapid.SampledFrom([]string{"a", "b"}).Draw(t, "agent")
+			server := rapid.SampledFrom([]string{"s", "t"}).Draw(t, "server")
+			switch rapid.IntRange(0, 9).Draw(t, "what") {
+			case 0:
+				w.at = w.at.Add(time.Duration(rapid.IntRange(1, 60).Draw(t, "seconds")) * time.Second)
+			case 1:
+				if e, is := w.b.Reset(server); is {
+					w.write([]Event{e})
+				}
+			default:
+				w.call(agent, server, rapid.SampledFrom(results).Draw(t, "result"))
+			}
+		}
+		again := New(func() time.Time { return w.at }, Rules{})
+		if due := again.Restore(w.log); due != nil {
+			t.Fatalf("opened without an entry: %+v", due)
+		}
+		if got, want := again.List(), w.b.List(); !reflect.DeepEqual(got, want) {
+			t.Fatalf("restored\n%+v\nwant\n%+v", got, want)
+		}
+	})
+}
+
+func TestACrashBeforeTheEntry(t *testing.T) {
+	w := newWorld()
+	for range 5 {
+		w.call("a", "s", Unreachable)
+	}
+	outcomes := slices.DeleteFunc(slices.Clone(w.log), func(e audit.Entry) bool { return e.Kind != audit.Outcome })
+	again := New(func() time.Time { return w.at }, Rules{})
+	if due := again.Restore(outcomes); len(due) != 2 || again.Look("b", "s") == nil {
+		t.Errorf("%+v", due)
+	}
+}
+
+func FuzzRestore(f *testing.F) {
+	f.Add("breaker.open", []byte(`{"breaker":"agent:a","wait":"1h","open":true}`))
+	f.Add("call", []byte(`{"breaker":{"server":"s","result":"unreachable"}}`))
+	f.Fuzz(func(t *testing.T, action string, detail []byte) {
+		b := New(time.Now, Rules{})
+		b.Restore([]audit.Entry{{Kind: audit.Outcome, Action: action, Agent: "a", Operation: "s.t", Detail: detail}})
+		for _, s := range b.List() {
+			if s.State != "closed" && s.RetryAfter == nil {
+				t.Errorf("%+v", s)
+			}
+		}
+	})
+}
+
+func BenchmarkClosed(b *testing.B) {
+	all := New(time.Now, Rules{})
+	b.ReportAllocs()
+	for b.Loop() {
+		if all.Look("agent", "server") != nil {
+			b.Fatal("open")
+		}
+		try, _ := all.Take("agent", "server")
+		try.End(Answered)
+	}
+}

@@ -1,0 +1,111 @@
+package breaker
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"time"
+
+	"sallyport.example/internal/agent"
+	"sallyport.example/internal/audit"
+)
+
+// The actions of entries about breakers.
+const (
+	ActionOpen   = "breaker.open"
+	ActionClosed = "breaker.closed"
+)
+
+// Noted is how an outcome's entry has its result, in its detail under "breaker"; absent where the server answered.
+type Noted struct {
+	Server string `json:"server"`
+	Result Result `json:"result"`
+}
+
+// Restore takes the state from entries of the log, the oldest first: openings and closings as they stand there, and the rows of failures as the
+// outcomes make them. It returns the breakers that should be open by then and have no entry of it: the process ended before it was written.
+func (b *Breakers) Restore(entries []audit.Entry) []Event {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for i := range entries {
+		e := &entries[i]
+		switch {
+		case e.Action == ActionOpen || e.Action == ActionClosed:
+			b.restoreChange(e)
+		case e.Kind == audit.Outcome && e.Action == "call":
+			b.restoreOutcome(e)
+		}
+	}
+	var due []Event
+	names := make([]string, 0, len(b.byName))
+	for name := range b.byName {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		due = append(due, b.openIfDue(b.byName[name])...)
+	}
+	return due
+}
+
+func (b *Breakers) restoreChange(e *audit.Entry) {
+	var v Event
+	if json.Unmarshal(e.Detail, &v) != nil || v.Name == "" {
+		return
+	}
+	of, server := parse(v.Name)
+	kind := Server
+	switch {
+	case server == "":
+		kind = OfAgent
+	case of != "":
+		kind = Pair
+	}
+	k := b.make(kind, of, server)
+	if e.Action == ActionClosed {
+		k.close()
+		return
+	}
+	wait, err := time.ParseDuration(v.Wait)
+	if err != nil || wait <= 0 || wait > maxWait {
+		wait = b.rules.Wait
+	}
+	k.open, k.since, k.retry, k.wait, k.cause, k.trying = true, v.Since, v.RetryAfter, wait, v.Cause, false
+	if !v.Again && v.Opened > len(k.opened) { // a test counts for none
+		k.opened = append(k.opened, v.Since)
+	}
+}
+
+// restoreOutcome counts what an outcome's entry says.
+func (b *Breakers) restoreOutcome(e *audit.Entry) {
+	var detail struct {
+		Breaker *Noted `json:"breaker"`
+	}
+	if len(e.Detail) > 0 && json.Unmarshal(e.Detail, &detail) != nil {
+		return
+	}
+	of := agent.Base(e.Agent)
+	if n := detail.Breaker; n != nil {
+		b.count(of, n.Server, n.Result, false)
+		return
+	}
+	if e.Decision != "ok" {
+		return
+	}
+	for _, k := range b.byName {
+		if k.server != "" && strings.HasPrefix(e.Operation, k.server+".") && (k.kind == Server || k.agent == of) {
+			k.hard, k.soft = 0, nil
+		}
+	}
+}
+
+// parse takes a breaker's name apart.
+func parse(name string) (of, server string) {
+	if of, is := strings.CutPrefix(name, "agent:"); is {
+		return of, ""
+	}
+	if of, server, is := strings.Cut(name, "@"); is {
+		return of, server
+	}
+	return "", name
+}
