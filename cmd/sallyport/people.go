@@ -82,6 +82,8 @@ type state struct {
 	} `json:"waiting"`
 	Quarantined []string `json:"quarantined_agents,omitempty"`
 	Failing     []string `json:"failing_servers,omitempty"`
+
+	Breakers []client.Breaker `json:"open_breakers,omitempty"`
 }
 
 // gather asks the gateway. What its store has is left out while that is away, which Problem says.
@@ -106,6 +108,11 @@ func (s *state) gather(ctx context.Context, cl *client.Client) (err error) {
 			s.Failing = append(s.Failing, server.ID)
 		}
 	}
+	breakers, err := cl.Breakers(ctx)
+	if err != nil {
+		return err
+	}
+	s.Breakers = slices.DeleteFunc(breakers, func(b client.Breaker) bool { return b.State == "closed" })
 	if notReady := cl.Ready(ctx); notReady != nil {
 		s.Problem = notReady.Error()
 	}
@@ -209,6 +216,9 @@ func (s *state) rows(t *table) {
 	}
 	t.field("waits", cmp.Or(strings.Join(waits, ", "), "nothing"))
 	t.field("quarantined", strings.Join(s.Quarantined, ", "))
+	for _, b := range s.Breakers {
+		t.field("breaker open", b.Name+" since "+show(*b.Since)+": "+b.Cause)
+	}
 	if len(s.Failing) > 0 {
 		t.field("fails", strings.Join(s.Failing, ", ")+" (sallyport doctor says what to do)")
 	}

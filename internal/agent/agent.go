@@ -238,6 +238,15 @@ func (d *Declaration) Permits(operation string, write bool) bool {
 	return d.read.hold(operation)
 }
 
+// KeepsDegraded tells whether the agent may still call the operation while an agent that it depends on is aside: what it lists under degraded, else
+// reads.
+func (d *Declaration) KeepsDegraded(operation string, write bool) bool {
+	if len(d.Degraded) == 0 {
+		return !write
+	}
+	return compile(d.Degraded).hold(operation)
+}
+
 // checkRead says what is wrong with one permission to read, or "": it may have a root.
 func checkRead(p string) string {
 	pattern, at, rooted := strings.Cut(p, under)

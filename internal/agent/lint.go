@@ -79,7 +79,6 @@ func Lint(d *Declaration, vouched ...string) []Problem {
 		{"quotas.cost", "nothing counts what models cost against it", d.Quotas.Cost != nil},
 		{"systemPrompt", "no system message says it", d.SystemPrompt.Role != "" || len(d.SystemPrompt.Constraints) > 0},
 		{"hostedTools", "tools that a model's provider runs are refused", len(d.HostedTools) > 0},
-		{"dependsOn", "an agent whose failure this one depends on degrades nothing", len(d.DependsOn) > 0},
 	} {
 		if reserved.set {
 			add("", P2, reserved.field, "this version does not use it yet: "+reserved.what, "don't rely on it; it may stay for a later version")

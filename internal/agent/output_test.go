@@ -13,7 +13,6 @@ func TestReservedKeysAreNamed(t *testing.T) {
 		"quotas.tokens": func(d *Declaration) { d.Quotas.Tokens = &Amounts{Day: &one} },
 		"systemPrompt":  func(d *Declaration) { d.SystemPrompt.Constraints = []string{"no guesses"} },
 		"hostedTools":   func(d *Declaration) { d.HostedTools = []string{"web_search"} },
-		"dependsOn":     func(d *Declaration) { d.DependsOn = []string{"other"} },
 	} {
 		d := Local()
 		if all := Lint(&d); len(all) > 0 {

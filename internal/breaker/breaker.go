@@ -223,6 +223,9 @@ func (t *Try) release() {
 
 // End counts how the call ended, and returns the breakers that opened or closed by it, in the order in which they are to be written down.
 func (t *Try) End(r Result) []Event {
+	if t == nil {
+		return nil
+	}
 	t.b.mu.Lock()
 	defer t.b.mu.Unlock()
 	if r == Void {
@@ -401,19 +404,38 @@ func (k *breaker) event(name string, again bool) Event {
 	return e
 }
 
+// Opened tells since when the agent's own breaker is open, also while a call may try.
+func (b *Breakers) Opened(of string) (since time.Time, open bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if k := b.byName[AgentName(agent.Base(of))]; k != nil && k.open {
+		return k.since, true
+	}
+	return time.Time{}, false
+}
+
 // Run counts how a run of the agent ended: failed ones in a row open its breaker.
 func (b *Breakers) Run(of string, failed bool) []Event {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	of = agent.Base(of)
-	if !b.countRun(of, failed) {
+	due := b.countRun(of, failed)
+	if k := b.byName[AgentName(of)]; k != nil && k.open {
+		if b.now().Before(k.retry) || k.trying { // it began before the breaker opened
+			return nil
+		}
+		if failed { // the run was the try
+			k.wait = min(2*k.wait, maxWait)
+			k.retry = b.now().Add(k.wait)
+		} else {
+			k.close()
+		}
+		return []Event{k.event(k.name(), failed)}
+	}
+	if !due {
 		return nil
 	}
-	k := b.make(OfAgent, of, "")
-	if k.open {
-		return nil
-	}
-	return []Event{b.openNow(k, "its runs failed in a row")}
+	return []Event{b.openNow(b.make(OfAgent, of, ""), "its runs failed in a row")}
 }
 
 // countRun tells whether enough runs failed in a row; then it counts anew.

@@ -34,6 +34,10 @@ func (b *Breakers) Restore(entries []audit.Entry) []Event {
 			b.restoreChange(e)
 		case e.Kind == audit.Outcome && e.Action == "call":
 			b.restoreOutcome(e)
+		case e.Kind == audit.Change && strings.HasPrefix(e.Action, "run."):
+			if failed, ended := RunFailed(strings.TrimPrefix(e.Action, "run.")); ended {
+				b.countRun(agent.Base(e.Agent), failed)
+			}
 		}
 	}
 	var due []Event
@@ -74,6 +78,17 @@ func (b *Breakers) restoreChange(e *audit.Entry) {
 	if !v.Again && v.Opened > len(k.opened) { // a test counts for none
 		k.opened = append(k.opened, v.Since)
 	}
+}
+
+// RunFailed tells whether a run with the status failed; ended is false for what says nothing of the agent, such as a run that was stopped.
+func RunFailed(status string) (failed, ended bool) {
+	switch status {
+	case "done":
+		return false, true
+	case "failed", "invalid", "timeout":
+		return true, true
+	}
+	return false, false
 }
 
 // restoreOutcome counts what an outcome's entry says.

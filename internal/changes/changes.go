@@ -10,7 +10,7 @@ import (
 
 // Change says that something people look at is not as it was: what it is now is read from where it is kept.
 type Change struct {
-	Topic string // "approval", "plan", "session", "tool", "kill", "agent", "run", "recommendation"; "": some were missed, so look at everything again
+	Topic string // "approval", "plan", "session", "tool", "kill", "agent", "breaker", "run", "recommendation"; "": some were missed, so look at everything again
 	ID    string // of what changed; of a plan that of its session
 }
 
@@ -22,6 +22,7 @@ const (
 	Tool           = "tool"
 	Kill           = "kill"
 	Agent          = "agent"
+	Breaker        = "breaker"
 	Run            = "run"
 	Recommendation = "recommendation"
 )

@@ -344,6 +344,7 @@ func (d *Daemon) buildGateway(ctx context.Context, agents agent.Set, policies *p
 			}
 			return s.Validate, nil
 		},
+		History:    d.breakerHistory,
 		SeenMemory: d.config().MemoryLimit() / 4, // requests may hold half of it
 		Log:        d.o.Log,
 	})

@@ -46,6 +46,7 @@ const (
 	TimeExceeded         Code = "time.exceeded"
 	UpstreamFailed       Code = "upstream.failed"
 	FallbackFailed       Code = "fallback.failed"
+	AgentDegraded        Code = "agent.degraded"
 	OutputInvalid        Code = "output.invalid"
 	CitationUndeclared   Code = "citation.undeclared"
 	ModelUnpinned        Code = "model.unpinned"
@@ -102,6 +103,7 @@ var table = map[Code]row{
 	LimitRate:            {429, rpcUnavailable, "Too many requests.", true},
 	LimitQuota:           {429, rpcRefused, "A quota is used up.", false},
 	LimitBudget:          {429, rpcRefused, "The session's execution budget is used up.", false},
+	AgentDegraded:        {503, rpcUnavailable, "An agent that this one depends on is aside.", true},
 	BreakerOpen:          {503, rpcUnavailable, "The circuit breaker is open.", true},
 	ThreatInjection:      {403, rpcRefused, "The request looks like an injection.", false},
 	FlowContaminated:     {403, rpcRefused, "The session holds data that must not reach this operation.", false},

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"sallyport.example/internal/breaker"
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/desk"
@@ -48,6 +49,7 @@ type crossing struct {
 	ran   ran
 	talk  talk
 	cause *fault.Verdict // of the refusal, where the agent is told less
+	try   *breaker.Try   // the call goes through the breakers
 	stops stops
 }
 
@@ -113,6 +115,7 @@ func (g *Gateway) Call(ctx context.Context, r Request) (answer Answer) {
 	}()
 	atOnce := g.standing.Enter(c.agent, c)
 	defer g.standing.Leave(c)
+	defer c.releaseTry()
 	defer func() {
 		if c.taken.session {
 			g.sessions.end(c.live)
@@ -159,6 +162,9 @@ func (g *Gateway) Call(ctx context.Context, r Request) (answer Answer) {
 			}
 			continue
 		}
+		if v := c.takeTry(); v.Decision != fault.Permit {
+			return c.refuse(ctx, v)
+		}
 		if v := c.takeRequest(); v.Decision != fault.Permit {
 			return c.refuse(ctx, v)
 		}
@@ -166,6 +172,7 @@ func (g *Gateway) Call(ctx context.Context, r Request) (answer Answer) {
 		if err == nil {
 			return c.run(ctx)
 		}
+		c.releaseTry() // before it is judged again: its own try must not be in its way
 		if spent := (*SpendError)(nil); errors.As(err, &spent) {
 			return c.refuse(ctx, fault.RefuseErr("intent", spent.Err))
 		}
@@ -240,6 +247,7 @@ func (c *crossing) run(ctx context.Context) Answer {
 	if err := c.outcome(ctx, out); err != nil {
 		return c.answer(fault.RefuseErr("outcome", audited(err)))
 	}
+	c.ended(ctx, out.ended)
 	if err != nil || out.entry.Decision != "ok" {
 		result.JSON = nil
 	}

@@ -92,7 +92,8 @@ func (c *crossing) load() judge.Facts {
 		Caller: judge.Caller{
 			Agent: c.agent, Requester: s.Requester, Door: c.r.Door, Declaration: c.decl, Stopped: c.stops.caught.Load() || g.standing.Killed(c.agent), Quarantined: aside.Since,
 			Approved: reason == "", Unapproved: judge.Unapproved{Reason: reason, Remedy: remedy},
-			AskFrom: tier.AskFrom, Own: c.set.Identities(s.Requester),
+			Degraded: g.degraded(c.set, c.decl),
+			AskFrom:  tier.AskFrom, Own: c.set.Identities(s.Requester),
 		},
 		Session: judge.Session{
 			Open: s.State == session.Open, Phase: phase, OpenedByRule: s.OpenedByRule(session.Phase(c.decl.StartPhase)), Labels: raised.Labels, Plan: s.Plan, Sealed: c.plan(), OutcomeOwed: c.live.owes(),
@@ -110,6 +111,7 @@ func (c *crossing) load() judge.Facts {
 	if f.Operation.Traced = c.effect.Traits().Traced; c.op.Model != nil {
 		f.Operation.Model = c.op.Model.ID
 	}
+	f.Operation.Breaker = shownBreaker(g.breakers.Look(c.agent, c.server()))
 	if c.partial {
 		f.Operation.Flow = g.foreseen(c.decl, c.op, nil)
 	} else {

@@ -25,6 +25,8 @@ import (
 	"sallyport.example/guard"
 	"sallyport.example/internal/agent"
 	"sallyport.example/internal/approval"
+	"sallyport.example/internal/audit"
+	"sallyport.example/internal/breaker"
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/changes"
@@ -77,6 +79,8 @@ type Options struct {
 	// Unapproved says why the calls of an agent are refused because of its declaration, and what a person can do; "" where the declaration is approved. It
 	// waits for nothing. Default: none is approved but the gateway's own.
 	Unapproved func(d *agent.Declaration) (reason, remedy string)
+	// History returns the newest entries of the log, the oldest first, for the circuit breakers to take their state from. Default: there are none.
+	History func(ctx context.Context) ([]audit.Entry, error)
 	// RemoveFiles removes a session's workspace.
 	RemoveFiles func(session string) error
 	// Commands are the built-in external operations.
@@ -103,6 +107,8 @@ type Gateway struct {
 	stored    *stored.Marks
 	written   *stored.Values
 	phase     *guard.PhaseGate
+	breakers  *breaker.Breakers
+	missed    map[string]string // by agent, the one that it depends on and that is aside; of followStops alone
 
 	sessions   liveSessions
 	feed       changes.Feed
@@ -144,6 +150,9 @@ func (o *Options) fill() {
 			return fault.AgentUnapproved.Sentence(), "Nobody can approve it here."
 		}
 	}
+	if o.History == nil {
+		o.History = func(context.Context) ([]audit.Entry, error) { return nil, nil }
+	}
 	if o.RemoveFiles == nil {
 		o.RemoveFiles = func(string) error { return nil } // there are no workspaces
 	}
@@ -171,7 +180,7 @@ func New(ctx context.Context, o Options) (*Gateway, error) {
 		return nil, fmt.Errorf("reading which sessions are open: %w", err)
 	}
 	o.SeenMemory = cmp.Or(o.SeenMemory, math.MaxInt64)
-	g := &Gateway{o: o, store: o.Store, clock: newRecordClock(o.Clock, latest), log: o.Log, phase: gate, sessions: newLiveSessions(given), refusals: refusals.New(o.Store, o.Log), stops: make(chan struct{}, 1), heavy: turns.New(runtime.GOMAXPROCS(0) - 1)}
+	g := &Gateway{o: o, store: o.Store, clock: newRecordClock(o.Clock, latest), log: o.Log, phase: gate, missed: map[string]string{}, sessions: newLiveSessions(given), refusals: refusals.New(o.Store, o.Log), stops: make(chan struct{}, 1), heavy: turns.New(runtime.GOMAXPROCS(0) - 1)}
 	g.background.running, g.background.stop = context.WithCancel(context.Background())
 	g.settings.Store(first)
 	g.desk = desk.New(desk.Options{
@@ -206,6 +215,9 @@ func New(ctx context.Context, o Options) (*Gateway, error) {
 		return nil, err
 	}
 	if g.written, err = stored.OpenValues(ctx, o.Store, o.Servers); err != nil {
+		return nil, err
+	}
+	if err := g.restoreBreakers(ctx); err != nil {
 		return nil, err
 	}
 	g.voidStopped() // by a stop that the process before did not live to follow up

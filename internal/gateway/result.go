@@ -13,6 +13,7 @@ import (
 	"sallyport.example/flow"
 	"sallyport.example/guard"
 	"sallyport.example/internal/audit"
+	"sallyport.example/internal/breaker"
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/changes"
 	"sallyport.example/internal/effect"
@@ -44,6 +45,7 @@ type outcome struct {
 	result      json.RawMessage
 	rpcError    json.RawMessage
 	seen        []evidence.Kept // what it showed, where it is released
+	ended       breaker.Result
 }
 
 // payload is a body as the log keeps it: by the hash of its exact bytes, shown with secrets redacted.
@@ -249,6 +251,9 @@ func (c *crossing) inspect(result effect.Result, err error) outcome {
 		out.entry.Labels = append(out.entry.Labels, string(h.Label))
 	}
 	detail := map[string]any{}
+	if out.ended = c.endedAs(&out, err); out.ended != breaker.Answered && out.ended != breaker.Void {
+		detail["breaker"] = breaker.Noted{Server: c.server(), Result: out.ended}
+	}
 	if len(out.stored) > 0 {
 		detail["stored"] = out.stored
 	}

@@ -38,6 +38,8 @@ type Settings struct {
 	Identities func(person string) []string
 	// FreeLevel1 lets writes that only the person sees and can undo run unasked after untrusted content came in.
 	FreeLevel1 bool
+	// Breakers are the thresholds of the circuit breakers.
+	Breakers Breakers
 	// Tiers are the trust tiers of agents.
 	Tiers map[string]Tier
 }
@@ -135,6 +137,8 @@ func (g *Gateway) Reconfigure(ctx context.Context, s Settings) error {
 		g.settings.Store(next)
 	})
 	g.sessions.limit(g.tierOfAgent)
+	g.breakers.Configure(next.Breakers.Rules)
+	g.voidStopped()                    // other agents may depend on one that is aside
 	for _, operation := range closed { // its questions would run nothing
 		g.desk.WithdrawOperation(context.WithoutCancel(ctx), operation, desk.Withheld)
 	}

@@ -31,9 +31,12 @@ func (g *Gateway) followStops() {
 		for {
 			err := g.withdrawStopped(g.background.running)
 			if err == nil {
+				err = g.noteDegraded(g.background.running)
+			}
+			if err == nil {
 				break
 			}
-			g.log.Warn("requests of a stopped agent are not withdrawn yet; they permit nothing", "error", err)
+			g.log.Warn("what follows from a stopped agent is not written down yet; its requests permit nothing", "error", err)
 			select {
 			case <-time.After(pause):
 			case <-g.background.running.Done():

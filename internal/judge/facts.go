@@ -51,18 +51,36 @@ func (r *Rules) KnownLabel(l flow.Label) bool {
 
 // Caller is the agent that calls, the requester it works for, and its standing now.
 type Caller struct {
-	Agent        string
-	Requester    string // the person or program for whom the session works; "" if there is none
-	Door         string // "mcp", "http" or "recommendation"
-	Declaration  *agent.Declaration
-	Stopped      bool            // the kill switch is pulled, for all or for this agent
-	Quarantined  time.Time       // since when the agent is quarantined; zero: it is not
-	Approved     bool            // its declaration is approved
+	Agent       string
+	Requester   string // the person or program for whom the session works; "" if there is none
+	Door        string // "mcp", "http" or "recommendation"
+	Declaration *agent.Declaration
+	Stopped     bool      // the kill switch is pulled, for all or for this agent
+	Quarantined time.Time // since when the agent is quarantined; zero: it is not
+	Approved    bool      // its declaration is approved
+	// Degraded says which agent that it depends on is aside; nil: none. Then it may do what its declaration keeps for that.
+	Degraded     *Degraded
 	Unapproved   Unapproved      // if not: why
 	AskFrom      policy.Risk     // a person decides on declared calls of this trust tier from this risk on
 	OverQuota    *quota.Exceeded // a quota of the agent has no room; nil: all have
 	QuotaUnknown error           // why it is not known
 	Own          []string        // the requester's own addresses and accounts
+}
+
+// Degraded is an agent that another one depends on, and that is aside.
+type Degraded struct {
+	By    string // the agent that is aside
+	Since time.Time
+	Why   string
+}
+
+// Breaker is an open circuit breaker that the call meets.
+type Breaker struct {
+	Name  string // as in sallyport breaker list
+	What  string // whose calls it stops
+	Cause string
+	Since time.Time
+	Retry time.Time // when one call may try; in the past while another call is trying
 }
 
 // Unapproved says why an agent's declaration does not count, and what a person can do about it.
@@ -144,6 +162,8 @@ type Operation struct {
 	Choices map[string][]string
 	// Stored is the operation whose stored results the call reads; nil: it reads none.
 	Stored *Operation
+	// Breaker is the open circuit breaker in the way of the call; nil: none.
+	Breaker *Breaker
 }
 
 // Arguments are the arguments of the call, parsed once.

@@ -72,6 +72,11 @@ var stages = []stage{
 		Modification: "it is counted when the agent makes the changed call",
 		PlanStep:     "it is counted when the call is made",
 		Replay:       notReplayed}},
+	{name: "breaker", run: breaker, absent: map[Moment]string{
+		Declaration:  "a declaration is made for later; its call meets the breaker as it is then",
+		Modification: "a changed call is made later, and meets the breaker as it is then",
+		PlanStep:     "a step is called later, and meets the breaker as it is then",
+		Replay:       notReplayed}},
 	{name: "flow", evidence: true, run: flowRules, lifts: liftsFlow, absent: map[Moment]string{
 		PlanStep: "the labels that a step meets depend on the steps before it: flow.Validate judges the whole plan by the same rules"}},
 	{name: "plan", evidence: true, run: plan, lifts: codes(fault.ApprovalRequired), absent: map[Moment]string{

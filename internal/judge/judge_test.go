@@ -96,6 +96,9 @@ var violations = map[string][]struct {
 		{"session closed", func(_ testing.TB, f *Facts) { f.Session.Open = false }, fault.Deny, fault.SessionClosed},
 		{"definition changed", func(_ testing.TB, f *Facts) { f.Operation.Quarantined = true }, fault.Deny, fault.ToolQuarantined},
 		{"tool gone", func(_ testing.TB, f *Facts) { f.Operation.Gone = true }, fault.Deny, fault.ToolUnknown},
+		{"an agent that it depends on is aside", func(_ testing.TB, f *Facts) {
+			f.Caller.Degraded, f.Arguments.Writes = &Degraded{By: "other", Since: noon, Why: "it is quarantined"}, true
+		}, fault.Deny, fault.AgentDegraded},
 		{"budget spent", func(_ testing.TB, f *Facts) { f.Session.BudgetSpent = true }, fault.Deny, fault.LimitBudget},
 		{"outcome owed", func(_ testing.TB, f *Facts) { f.Session.OutcomeOwed = true }, fault.Deny, fault.AuditUnavailable},
 	},
@@ -137,6 +140,11 @@ var violations = map[string][]struct {
 		{"too many requests", func(_ testing.TB, f *Facts) {
 			f.Operation.Requests, f.Session.Room.RequestIn = true, time.Second
 		}, fault.Deny, fault.LimitRate},
+	},
+	"breaker": {
+		{"open", func(_ testing.TB, f *Facts) {
+			f.Operation.Breaker = &Breaker{Name: "crm", What: "the server crm", Cause: "calls failed", Since: noon, Retry: noon.Add(time.Minute)}
+		}, fault.Deny, fault.BreakerOpen},
 	},
 	"flow": {
 		{"contaminated", func(_ testing.TB, f *Facts) { f.Session.Labels = []flow.Held{{Label: "internal"}} }, fault.Deny, fault.FlowContaminated},
@@ -242,7 +250,7 @@ func TestOrder(t *testing.T) {
 	for _, s := range stages {
 		names = append(names, s.name)
 	}
-	if want := strings.Fields("kill standing phase declare permit parameters limit flow plan unlisted risk"); !slices.Equal(names, want) {
+	if want := strings.Fields("kill standing phase declare permit parameters limit breaker flow plan unlisted risk"); !slices.Equal(names, want) {
 		t.Fatalf("the order is %v", names)
 	}
 	for i, first := range names {

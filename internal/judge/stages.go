@@ -32,6 +32,11 @@ func standing(f *Facts, _ *Finding) fault.Verdict {
 		return fault.Refuse(stage, fault.AgentUnapproved, f.Caller.Unapproved.Reason, fault.Remedy{Kind: "ask_person", Text: f.Caller.Unapproved.Remedy})
 	case !f.Session.Open:
 		return fault.Refuse(stage, fault.SessionClosed, "", newSession)
+	case f.Caller.Degraded != nil && !f.Caller.Declaration.KeepsDegraded(op.ID, f.Arguments.Writes):
+		d := f.Caller.Degraded
+		return fault.Refuse(stage, fault.AgentDegraded, fmt.Sprintf("The agent %s depends on %s, which is aside since %s: %s. Until it is back, this agent may call only what its declaration lists under degraded, or, without that, reads.",
+			f.Caller.Agent, d.By, d.Since.Format(time.RFC3339), d.Why),
+			fault.Remedy{Kind: "wait", Text: "Call it again when " + d.By + " is back. sallyport_status says what is left."})
 	case (op.Quarantined || op.Gone) && !f.Caller.Declaration.Permits(op.ID, op.Flow.Effect != flow.Read):
 		return Permit(f) // an agent learns nothing about operations that it may not call
 	case op.Quarantined:
@@ -215,4 +220,23 @@ func TooManyRequests(perMinute int, wait time.Duration) fault.Verdict {
 func tooMany(perMinute int, what string, wait time.Duration) fault.Verdict {
 	return fault.Refuse("limit", fault.LimitRate, fmt.Sprintf("At most %d %s a minute in one session.", perMinute, what),
 		fault.Remedy{Kind: "wait", Text: fmt.Sprintf("Try again in %s.", wait.Round(time.Millisecond))})
+}
+
+// breaker refuses calls while a circuit breaker is open (TH-8).
+func breaker(f *Facts, _ *Finding) fault.Verdict {
+	if f.Operation.Breaker == nil {
+		return fault.Permitted()
+	}
+	return BreakerOpen(f.Operation.Breaker, f.Time)
+}
+
+// BreakerOpen refuses a call that meets the open breaker.
+func BreakerOpen(b *Breaker, now time.Time) fault.Verdict {
+	when := "One call is trying now."
+	if b.Retry.After(now) {
+		when = "One call may try at " + b.Retry.Format(time.RFC3339) + "."
+	}
+	return fault.Refuse("breaker", fault.BreakerOpen, fmt.Sprintf("The circuit breaker of %s is open since %s: %s. %s", b.What, b.Since.Format(time.RFC3339), b.Cause, when),
+		fault.Remedy{Kind: "wait", Text: fmt.Sprintf("Try again in %s.", max(b.Retry.Sub(now), time.Second).Round(time.Second))},
+		fault.Remedy{Kind: "ask_person", Text: "An operator can look at what fails, and reset it: sallyport breaker reset " + b.Name})
 }

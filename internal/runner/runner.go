@@ -21,6 +21,7 @@ import (
 
 	"sallyport.example/internal/agent"
 	"sallyport.example/internal/audit"
+	"sallyport.example/internal/breaker"
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/changes"
 	"sallyport.example/internal/fault"
@@ -237,6 +238,9 @@ func (r *Runner) Start(ctx context.Context, p identity.Principal, s Start) (run.
 	if err := r.o.Gateway.Approved(d); err != nil {
 		return run.Run{}, err
 	}
+	if err := r.o.Gateway.BreakerOpen(s.Agent); err != nil {
+		return run.Run{}, err
+	}
 	return r.begin(ctx, p, d, begun)
 }
 
@@ -410,6 +414,9 @@ func (r *Runner) finish(ctx context.Context, id string, end run.End) (run.Run, e
 	})
 	if err == nil {
 		r.o.Gateway.Publish(changes.Run, id)
+		if failed, counts := breaker.RunFailed(string(is.Status)); counts {
+			r.o.Gateway.RunEnded(ctx, is.Agent, failed)
+		}
 	}
 	return is, err
 }

@@ -1,0 +1,290 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"sallyport.example/internal/agent"
+	"sallyport.example/internal/audit"
+	"sallyport.example/internal/breaker"
+	"sallyport.example/internal/call"
+	"sallyport.example/internal/changes"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/judge"
+	"sallyport.example/internal/limit"
+	"sallyport.example/internal/standing"
+)
+
+// Breakers are the operator's thresholds of the circuit breakers.
+type Breakers struct {
+	breaker.Rules
+	// CountReads says that an error which a server answers a read with counts for the agent, as one of a write does.
+	CountReads bool
+}
+
+// quarantineAfter is how often an agent's breaker opens within an hour until the agent is quarantined by rule.
+const quarantineAfter = 3
+
+// ByRule is who quarantines by the one rule that needs no configuration.
+const ByRule = "rule:breaker"
+
+// Breakers returns the circuit breakers that have counted something.
+func (g *Gateway) Breakers() []breaker.State { return g.breakers.List() }
+
+// ResetBreaker closes a circuit breaker by a person's word. It is a NotFound where none of that name counts anything.
+func (g *Gateway) ResetBreaker(ctx context.Context, name, reason, by string) error {
+	e, is := g.breakers.Reset(name)
+	if !is {
+		return fault.New(fault.NotFound, "No circuit breaker %.160q is open or counts failures.", name).At("name").Try("sallyport breaker list shows those that do.")
+	}
+	return g.writeBreaker(ctx, e, by, reason)
+}
+
+// TestBreaker proves that an agent's circuit breaker stops its calls (AU-7): it opens it, looks whether a call would meet it, and resets it. Calls that
+// the agent makes meanwhile are refused.
+func (g *Gateway) TestBreaker(ctx context.Context, agent, by string) (refused bool, err error) {
+	if err := g.standing.Declared(agent); err != nil {
+		return false, err
+	}
+	const why = "a person tests it"
+	e, ok := g.breakers.Open(agent, why)
+	if !ok {
+		return false, fault.New(fault.Conflict, "The circuit breaker of %s is open, so it can't be tested.", agent).Try("Reset it first: sallyport breaker reset %s", breaker.AgentName(agent))
+	}
+	opened := g.writeBreaker(ctx, e, by, why)
+	refused = g.breakers.Look(agent, "") != nil
+	e, _ = g.breakers.Reset(e.Name)
+	return refused, errors.Join(opened, g.writeBreaker(ctx, e, by, why))
+}
+
+// RunEnded counts how a run of the agent ended: failed ones in a row open its circuit breaker.
+func (g *Gateway) RunEnded(ctx context.Context, agent string, failed bool) {
+	g.breakersMoved(ctx, g.breakers.Run(agent, failed))
+}
+
+// BreakerOpen is the error of a run of the agent while its circuit breaker is open; nil: it is closed, or one may try.
+func (g *Gateway) BreakerOpen(agent string) error {
+	b := g.breakers.Look(agent, "")
+	if b == nil {
+		return nil
+	}
+	v := judge.BreakerOpen(shownBreaker(b), g.now())
+	return fault.New(fault.BreakerOpen, "%s", v.Reason).Try("%s", v.Remedies[0].Text)
+}
+
+// restoreBreakers takes their state from the log.
+func (g *Gateway) restoreBreakers(ctx context.Context) error {
+	g.breakers = breaker.New(g.now, g.settings.Load().Breakers.Rules)
+	history, err := g.o.History(ctx)
+	if err != nil {
+		return fmt.Errorf("reading what circuit breakers counted: %w", err)
+	}
+	for _, e := range g.breakers.Restore(history) {
+		if err := g.writeBreaker(ctx, e, "gateway", ""); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// breakersMoved writes down what opened and closed by itself. The breakers act from memory, so a store that fails changes nothing about that.
+func (g *Gateway) breakersMoved(ctx context.Context, events []breaker.Event) {
+	for _, e := range events {
+		if err := g.writeBreaker(ctx, e, "gateway", ""); err != nil {
+			g.log.Error("a circuit breaker is not written down; it acts all the same", "breaker", e.Name, "open", e.Open, "error", err)
+		}
+		if e.Open && !e.Again && e.Kind == breaker.OfAgent && e.Opened >= quarantineAfter {
+			reason := fmt.Sprintf("its circuit breaker opened %d times within an hour: %s", e.Opened, e.Cause)
+			if err := g.standing.QuarantineUndeclared(ctx, e.Agent, reason, ByRule); err != nil {
+				g.log.Error("a quarantine by rule is not written down; it holds until a restart", "agent", e.Agent, "error", err)
+			}
+		}
+	}
+}
+
+func (g *Gateway) writeBreaker(ctx context.Context, e breaker.Event, by, reason string) error {
+	entry := audit.Entry{Kind: audit.Change, Action: breaker.ActionClosed, Agent: e.Agent, Actor: by, Reason: audit.Clip(reason), Decision: "ok"}
+	if e.Open {
+		entry.Action, entry.Reason = breaker.ActionOpen, audit.Clip(e.Cause)
+	}
+	entry.Detail, _ = json.Marshal(e) // of strings, numbers and times: can't fail
+	err := g.store.Record(context.WithoutCancel(ctx), entry)
+	g.feed.Publish(changes.Breaker, e.Name)
+	g.desk.WakeAll() // a call that is held for an agent or a server that is away is judged again
+	g.voidStopped()  // and who depends on the agent is told
+	return err
+}
+
+// server is the server that the call goes to; "" for what the gateway does itself. What an agent reaches through comm.* is no server of the operator's, and
+// providers of models have no breakers yet.
+func (c *crossing) server() string {
+	if c.op.Command != nil || c.op.Model != nil {
+		return ""
+	}
+	return c.op.Server
+}
+
+// shownBreaker is an open breaker as the stages read it.
+func shownBreaker(b *breaker.Blocked) *judge.Breaker {
+	if b == nil {
+		return nil
+	}
+	what := "the server " + b.Name
+	switch b.Kind {
+	case breaker.OfAgent:
+		what = "this agent"
+	case breaker.Pair:
+		what = "this agent's calls to the server"
+	}
+	return &judge.Breaker{Name: b.Name, What: what, Cause: b.Cause, Since: b.Since, Retry: b.Retry}
+}
+
+// takeTry lets the call through the breakers, or refuses it: another call was faster to try.
+func (c *crossing) takeTry() fault.Verdict {
+	c.releaseTry()
+	try, blocked := c.g.breakers.Take(c.agent, c.server())
+	if blocked != nil {
+		return judge.BreakerOpen(shownBreaker(blocked), c.g.now())
+	}
+	c.try = try
+	return fault.Permitted()
+}
+
+// releaseTry gives back what a call took of the breakers that did not run, or whose end says nothing.
+func (c *crossing) releaseTry() {
+	c.try.Release()
+	c.try = nil
+}
+
+// ended counts how the call ended. Its outcome is durable.
+func (c *crossing) ended(ctx context.Context, r breaker.Result) {
+	try := c.try
+	c.try = nil
+	c.g.breakersMoved(ctx, try.End(r))
+}
+
+// rpcInternal is JSON-RPC's code of a server that failed inside. The other codes refuse the request.
+const rpcInternal = -32603
+
+// endedAs is how the call ended, as breakers count it: what it was stopped by, and what an agent can make happen anywhere, says nothing.
+func (c *crossing) endedAs(out *outcome, err error) breaker.Result {
+	var rpc *call.RPCError
+	var unsent *fault.NotDispatched
+	counts := c.writes || c.set.Breakers.CountReads
+	switch {
+	case c.server() == "":
+		if err != nil {
+			return breaker.Void
+		}
+		return breaker.Answered
+	case err == nil && out.entry.Code == string(fault.ResultInvalid):
+		return breaker.Broken
+	case err == nil && out.entry.Decision == "ok", err == nil && !counts:
+		return breaker.Answered
+	case err == nil:
+		return breaker.Refused
+	case errors.As(err, &rpc):
+		var said struct {
+			Code int `json:"code"`
+		}
+		if counts && json.Unmarshal(rpc.JSON, &said) == nil && said.Code == rpcInternal {
+			return breaker.Refused
+		}
+		return breaker.Answered
+	case slices.ContainsFunc([]error{standing.ErrKilled, errClosed, errStopping, limit.ErrBudget, context.Canceled}, func(cause error) bool { return errors.Is(err, cause) }):
+		return breaker.Void
+	}
+	switch fault.Of(err).Code {
+	case fault.UpstreamFailed:
+		if errors.As(err, &unsent) {
+			return breaker.Unreachable
+		}
+		return breaker.Broken
+	case fault.TimeExceeded, fault.ResultInvalid:
+		return breaker.Broken
+	}
+	return breaker.Void
+}
+
+// degraded is the first agent that the declared one depends on, directly or through others, and that is aside; nil: none is.
+func (g *Gateway) degraded(set *settings, d *agent.Declaration) *judge.Degraded {
+	if d == nil || len(d.DependsOn) == 0 {
+		return nil
+	}
+	seen := map[string]bool{agent.Base(d.AgentID): true}
+	for waiting := d.DependsOn; len(waiting) > 0; waiting = waiting[1:] {
+		id := waiting[0]
+		if seen[id] {
+			continue
+		}
+		seen[id] = true
+		if since, why := g.aside(id); why != "" {
+			return &judge.Degraded{By: id, Since: since, Why: why}
+		}
+		if of, ok := set.Agents.Get(id); ok {
+			waiting = append(slices.Clip(waiting), of.DependsOn...)
+		}
+	}
+	return nil
+}
+
+// noteDegraded writes down which agents have come to miss one that they depend on, and which have it back.
+func (g *Gateway) noteDegraded(ctx context.Context) error {
+	set := g.settings.Load()
+	for _, d := range set.Agents.All() {
+		if len(d.DependsOn) == 0 {
+			continue
+		}
+		now := g.degraded(set, d)
+		by := ""
+		if now != nil {
+			by = now.By
+		}
+		if g.missed[d.AgentID] == by {
+			continue
+		}
+		e := audit.Entry{Kind: audit.Change, Action: "agent.whole", Agent: d.AgentID, Actor: "gateway", Decision: "ok", Reason: "the agents that it depends on are back"}
+		if now != nil {
+			e.Action, e.Reason = "agent.degraded", audit.Clip(now.By+" is aside: "+now.Why)
+			e.Detail, _ = json.Marshal(map[string]any{"by": now.By, "since": now.Since, "why": now.Why}) // of strings and a time: can't fail
+		}
+		if err := g.store.Record(context.WithoutCancel(ctx), e); err != nil {
+			return err
+		}
+		g.missed[d.AgentID] = by
+		g.feed.Publish(changes.Agent, d.AgentID)
+	}
+	return nil
+}
+
+// aside says since when an agent is aside, and why; "" if it is not.
+func (g *Gateway) aside(id string) (since time.Time, why string) {
+	if q, is := g.standing.Quarantined(id); is {
+		return q.Since, "it is quarantined"
+	}
+	if g.standing.Killed(id) {
+		status := g.standing.KillStatus()
+		if sw := status.Agents[id]; sw.Active {
+			return sw.Since, "it is stopped"
+		}
+		return status.Global.Since, "all agents are stopped"
+	}
+	if since, open := g.breakers.Opened(id); open {
+		return since, "its circuit breaker is open"
+	}
+	return time.Time{}, ""
+}
+
+// Degraded says which agent that this one depends on is aside, since when and why; nil: none is, and it may do what it is permitted.
+func (g *Gateway) Degraded(id string) *judge.Degraded {
+	set := g.settings.Load()
+	d, ok := set.Agents.Get(id)
+	if !ok {
+		return nil
+	}
+	return g.degraded(set, d)
+}
