@@ -348,6 +348,13 @@ comm:
 # declarations:
 #   approvers: 1
 
+# Circuit breakers: after so many failures in a row a server, or an agent, is left alone until one call may try. count_reads: errors that a server
+# answers reads with count for the agent, too.
+# breakers:
+#   failures: 5
+#   wait: 30s
+#   count_reads: false
+
 # How people are asked. expires: how long a declaration, and a question, is good for. hold: how long a call over MCP is held while a
 # person decides. medium_delay: how long a call of risk MEDIUM waits to be stopped. From high_amount on a call is HIGH, from
 # critical_amount on one that moves money or deletes data takes two people; both are in currency. rates say what other currencies are
