@@ -28,6 +28,12 @@ func (d *Daemon) deployment(ctx context.Context) (deployed.Report, error) {
 		Currency: cmp.Or(cfg.Approvals.Currency, policy.DefaultCurrency), Policies: d.gate.Policies(), Operations: len(d.gate.Catalogue().Tools()), Undeclared: d.undeclared(agents, now), Switch: switchOf(d.gate.Standing().KillStatus()),
 		LogWrites: d.store.Ready(ctx) == nil, Anchor: "the anchor is " + d.anchored.watch.Status(ctx).Text,
 	}
+	f.Breakers = deployed.Breakers{Failures: cfg.breakers().Failures, Wait: cfg.breakers().Wait}
+	for _, b := range d.gate.Breakers() {
+		if b.State != "closed" {
+			f.Breakers.Open = append(f.Breakers.Open, b.Name)
+		}
+	}
 	var err error
 	if f.LogSize, err = d.store.Size(ctx); err != nil {
 		return deployed.Report{}, err

@@ -88,6 +88,13 @@ type Knowledge struct {
 	Newest     string // the newest snapshot
 }
 
+// Breakers are the circuit breakers.
+type Breakers struct {
+	Failures int // in a row, that open one
+	Wait     time.Duration
+	Open     []string // the names of those that are open
+}
+
 // Facts are everything that the answers rest on.
 type Facts struct {
 	At         time.Time
@@ -108,6 +115,7 @@ type Facts struct {
 	LogWrites                  bool // the store takes writes
 	Anchor                     string
 	PromptBytes                int // of the instructions that each session gets
+	Breakers                   Breakers
 }
 
 // Check answers both lists.
@@ -376,7 +384,7 @@ func asked(f *Facts) Box {
 		b.Answer, b.Reason = No, "Sessions of "+sentence.Names(alone)+" were opened by nobody but the agent, and no approved declaration says sessions: self (A-02)."
 		b.Remedy = "Start the agent with sallyport run, or by a host; close the session: sallyport sessions close. If the agent is to work by itself, say sessions: self and approve that."
 	case len(self) > 0:
-		b.Reason = "Runs are started by people and hosts alone. " + sentence.Names(self) + " may open sessions by itself: its approved declaration says sessions: self. No rule takes them into execution."
+		b.Reason = "Runs are started by people and hosts alone. " + sentence.Names(self) + " may open sessions by itself: its approved declaration says sessions: self."
 	}
 	return b
 }
@@ -430,7 +438,7 @@ func prompt(f *Facts) Box {
 
 func patterns(f *Facts) Box {
 	return Box{Question: "Threat detection patterns up to date", Answer: No,
-		Reason:   "This version finds sensitive data and fences what comes from outside; it has no patterns of injections.",
+		Reason:   "This version finds sensitive data and fences what comes from outside. It has patterns of injections (sallyport threat scan), and looks for them in no call.",
 		Evidence: []string{"rules of sensitive data are part of the program"},
 		Remedy:   "Rely on labels, provenance and approvals, which don't depend on recognising an injection; keep the program up to date."}
 }
@@ -487,9 +495,13 @@ func logged(f *Facts) Box {
 	return b
 }
 
-func breakers(*Facts) Box {
-	return Box{Question: "Circuit breakers configured", Answer: No, Reason: "This version has no circuit breakers. A server that fails is restarted with growing pauses, and its calls fail at once meanwhile.",
-		Remedy: "Watch the servers (sallyport status), and bound each with timeout."}
+func breakers(f *Facts) Box {
+	b := Box{Question: "Circuit breakers configured", Answer: Yes, Reason: "Every server, and every agent at a server, has a circuit breaker, and so has every agent. Providers of models have none yet."}
+	b.Evidence = []string{fmt.Sprintf("opens at %s in a row, and lets a call try after %s", sentence.Count(f.Breakers.Failures, "failure"), f.Breakers.Wait), sentence.Count(len(f.Breakers.Open), "circuit breaker") + " open now"}
+	if f.Breakers.Failures < 1 {
+		b.Answer, b.Reason, b.Remedy = Unseen, "The thresholds of the circuit breakers are not known.", "See sallyport breaker list."
+	}
+	return b
 }
 
 func fallbacks(*Facts) Box {
