@@ -480,13 +480,15 @@ func (b *Breakers) Open(of, cause string) (Event, bool) {
 	return e, true
 }
 
-// List returns all that have counted a failure or are open, in the order of their names.
+// List returns all that are open, count failures, or opened in the last hour, in the order of their names.
 func (b *Breakers) List() []State {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	all := []State{}
 	for name, k := range b.byName {
-		all = append(all, b.state(name, k))
+		if s := b.state(name, k); s.State != "closed" || s.Failures > 0 || s.Opened > 0 {
+			all = append(all, s)
+		}
 	}
 	slices.SortFunc(all, func(a, b State) int { return strings.Compare(a.Name, b.Name) })
 	return all
