@@ -44,7 +44,11 @@ func TestRunsInTheBrowser(t *testing.T) {
 		t.Fatal("it was carried out before anybody said yes")
 	}
 	alice.unfold("open-defer")
+	if _, err := try[any](alice, "window.before = true"); err != nil {
+		t.Fatal(err)
+	}
 	alice.click("#do-defer")
+	alice.until("the page with the answer", "window.before === undefined") // the one before says the same
 	alice.see("waits for a person")
 	alice.approve()
 	alice.see("carried out")

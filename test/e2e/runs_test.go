@@ -159,7 +159,7 @@ func (w *world) recorded(action string) []client.Entry {
 }
 
 func TestRunOfAProgram(t *testing.T) {
-	w, known, _ := onDuty(t, "", advisor(program(t), 20_000))
+	w, known, _ := onDuty(t, "breakers: {failures: 100}\n", advisor(program(t), 20_000)) // its runs fail one after the other
 	carol := w.person("carol", "operator")
 	t.Run("done", func(t *testing.T) {
 		r := runToEnd(t, carol, runInput("advise"))
