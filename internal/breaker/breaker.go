@@ -107,7 +107,12 @@ type breaker struct {
 	wait   time.Duration
 	cause  string
 	trying bool
+	tried  time.Time   // when the call that tries began
 	opened []time.Time // in the last hour
+
+	own         int    // of a pair: failures in a row that were of the agent's own calls, and not for want of the server
+	barred      string // the agent whose try of a server showed nothing: others go first
+	barredUntil time.Time
 }
 
 // Breakers are all of them. The zero value isn't ready: New.
@@ -156,10 +161,10 @@ func names(of, server string) []string {
 func (b *Breakers) Look(agent, server string) *Blocked {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.look(names(agent, server))
+	return b.look(agent, names(agent, server))
 }
 
-func (b *Breakers) look(names []string) *Blocked {
+func (b *Breakers) look(of string, names []string) *Blocked {
 	var now time.Time
 	for _, name := range names {
 		k := b.byName[name]
@@ -169,8 +174,12 @@ func (b *Breakers) look(names []string) *Blocked {
 		if now.IsZero() {
 			now = b.now()
 		}
-		if now.Before(k.retry) || k.trying {
-			return &Blocked{Name: name, Kind: k.kind, Since: k.since, Retry: k.retry, Cause: k.cause}
+		retry := k.retry
+		if k.barred == agent.Base(of) && k.barredUntil.After(retry) {
+			retry = k.barredUntil
+		}
+		if now.Before(retry) || k.trying && now.Before(k.tried.Add(b.rules.Wait)) { // a try that lasts holds up nobody for longer than that
+			return &Blocked{Name: name, Kind: k.kind, Since: k.since, Retry: retry, Cause: k.cause}
 		}
 	}
 	return nil
@@ -189,13 +198,13 @@ func (b *Breakers) Take(of, server string) (*Try, *Blocked) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	all := names(of, server)
-	if blocked := b.look(all); blocked != nil {
+	if blocked := b.look(of, all); blocked != nil {
 		return nil, blocked
 	}
 	t := &Try{b: b, agent: agent.Base(of), server: server}
 	for _, name := range all {
-		if k := b.byName[name]; k != nil && k.open {
-			k.trying = true
+		if k := b.byName[name]; k != nil && k.open && server != "" { // what goes to no server shows nothing
+			k.trying, k.tried = true, b.now()
 			t.taken = append(t.taken, name)
 		}
 	}
@@ -229,6 +238,9 @@ func (t *Try) End(r Result) []Event {
 	t.b.mu.Lock()
 	defer t.b.mu.Unlock()
 	if r == Void {
+		for _, name := range t.taken {
+			t.b.bar(t.b.byName[name], t.agent)
+		}
 		t.release()
 		return nil
 	}
@@ -245,16 +257,34 @@ func (t *Try) tried(r Result) (events []Event) {
 			continue
 		}
 		k.trying = false
+		if k.kind == Server && r == Broken { // its arguments can have caused that
+			t.b.bar(k, t.agent)
+			continue
+		}
 		if k.fails(r) {
 			k.wait = min(2*k.wait, maxWait)
 			k.retry = t.b.now().Add(k.wait)
 			events = append(events, k.event(name, true))
+			if k.kind == Pair {
+				if r != Unreachable {
+					k.own++
+				}
+				events = append(events, t.b.openAgentIfDue(k)...)
+			}
 			continue
 		}
 		k.close()
 		events = append(events, k.event(name, false))
 	}
 	return events
+}
+
+// bar lets other agents try a server's breaker before this one, whose try showed nothing: it can't hold them up with calls that it breaks itself.
+func (b *Breakers) bar(k *breaker, of string) {
+	if k == nil || k.kind != Server {
+		return
+	}
+	k.barred, k.barredUntil = of, b.now().Add(2*b.rules.Wait)
 }
 
 // fails tells whether the result is a failure to this breaker.
@@ -279,8 +309,11 @@ func (b *Breakers) count(of, server string, r Result, openings bool) (events []E
 			continue
 		}
 		if !k.fails(r) {
-			k.hard, k.soft = 0, nil
+			k.hard, k.soft, k.own = 0, nil, 0
 			continue
+		}
+		if r != Unreachable {
+			k.own++
 		}
 		if r == Unreachable && k.soft[of] == 0 {
 			k.hard++
@@ -310,19 +343,24 @@ func (b *Breakers) openIfDue(k *breaker) []Event {
 	if k.kind != Pair {
 		return events
 	}
+	return append(events, b.openAgentIfDue(k)...)
+}
+
+// openAgentIfDue opens the breaker of the pair's agent where the agent's own calls fail at several servers. That a server is away is not its doing.
+func (b *Breakers) openAgentIfDue(k *breaker) []Event {
 	open := 0
 	for _, other := range b.byName {
-		if other.kind != Pair || other.agent != k.agent || !other.open {
+		if other.kind != Pair || other.agent != k.agent || !other.open || other.own < b.rules.Failures {
 			continue
 		}
-		if server := b.byName[ServerName(other.server)]; server == nil || !server.open { // else it is the server's trouble, not the agent's
+		if server := b.byName[ServerName(other.server)]; server == nil || !server.open {
 			open++
 		}
 	}
-	if own := b.byName[AgentName(k.agent)]; open >= pairsForAgent && (own == nil || !own.open) {
-		events = append(events, b.openNow(b.make(OfAgent, k.agent, ""), "its calls fail at several servers"))
+	if own := b.byName[AgentName(k.agent)]; open < pairsForAgent || own != nil && own.open {
+		return nil
 	}
-	return events
+	return []Event{b.openNow(b.make(OfAgent, k.agent, ""), "its calls fail at several servers")}
 }
 
 // due tells whether so many failures count. One agent's can't open a server's breaker: of what it may have caused, all but two of the needed count,
@@ -393,7 +431,7 @@ func (k *breaker) name() string {
 }
 
 func (k *breaker) close() {
-	k.open, k.trying, k.hard, k.soft, k.cause = false, false, 0, nil, ""
+	k.open, k.trying, k.hard, k.soft, k.own, k.barred, k.cause = false, false, 0, nil, 0, "", ""
 }
 
 func (k *breaker) event(name string, again bool) Event {

@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"sallyport.example/internal/audit"
+	"sallyport.example/internal/fault"
 )
 
 // world is breakers with a clock that the test sets, and the log that their events make.
@@ -87,6 +88,7 @@ func TestWhatOpens(t *testing.T) {
 		"two dead servers don't":           {[]call{{"a", "s", Unreachable, 5}, {"a", "t", Unreachable, 5}}, []string{"a@s", "a@t", "s", "t"}},
 		"what was stopped says nothing":    {[]call{{"a", "s", Unreachable, 4}, {"a", "s", Void, 9}}, nil},
 		"nor does it end a row":            {[]call{{"a", "s", Unreachable, 4}, {"a", "s", Void, 1}, {"a", "s", Unreachable, 1}}, []string{"a@s", "s"}},
+		"a server that died in its call":   {[]call{{"a", "s", Broken, 1}, {"a", "s", Unreachable, 4}, {"a", "t", Broken, 1}, {"a", "t", Unreachable, 4}}, []string{"a@s", "a@t"}},
 		"the principal of recommendations": {[]call{{"recommendation:a", "s", Refused, 5}}, []string{"a@s"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -139,6 +141,88 @@ func TestOneCallTries(t *testing.T) {
 	}
 	if !w.call("c", "s", Answered) {
 		t.Error("it is closed, and calls are refused")
+	}
+}
+
+// Whoever tries with a call that it breaks itself, or that it gives up, lets others go first, and makes nobody wait longer.
+func TestATryOfOnesOwnHoldsUpNobody(t *testing.T) {
+	for name, end := range map[string]Result{"broken": Broken, "given up": Void} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld()
+			for range 5 {
+				w.call("b", "s", Unreachable)
+			}
+			if _, is := w.b.Reset("b@s"); !is {
+				t.Fatal("the pair isn't open")
+			}
+			w.at = w.at.Add(30 * time.Second)
+			for range 4 {
+				if !w.call("a", "s", end) {
+					t.Fatal("it may not try")
+				}
+				if blocked := w.b.Look("a", "s"); blocked == nil || !blocked.Retry.Equal(w.at.Add(time.Minute)) {
+					t.Fatalf("it may try again at once: %+v", blocked)
+				}
+				if w.b.Look("b", "s") != nil {
+					t.Fatal("the other agent is held up")
+				}
+				w.at = w.at.Add(time.Minute)
+			}
+			if !w.call("b", "s", Answered) || slices.Contains(w.open(), "s") {
+				t.Errorf("%q", w.open())
+			}
+		})
+	}
+}
+
+// A try that lasts holds up nobody for longer than the wait.
+func TestALongTry(t *testing.T) {
+	w := newWorld()
+	for range 5 {
+		w.call("a", "s", Unreachable)
+	}
+	w.at = w.at.Add(30 * time.Second)
+	if _, blocked := w.b.Take("b", "s"); blocked != nil {
+		t.Fatal("it may not try")
+	}
+	w.at = w.at.Add(29 * time.Second)
+	if w.b.Look("c", "s") == nil {
+		t.Error("two calls try")
+	}
+	w.at = w.at.Add(time.Second)
+	if w.b.Look("c", "s") != nil {
+		t.Error("it waits for a call that lasts")
+	}
+}
+
+// What goes to no server shows nothing of the agent's calls.
+func TestACallToNoServerClosesNoBreaker(t *testing.T) {
+	w := newWorld()
+	w.b.Open("a", "a test")
+	w.at = w.at.Add(time.Hour)
+	try, blocked := w.b.Take("a", "")
+	if blocked != nil {
+		t.Fatalf("%+v", blocked)
+	}
+	try.End(Answered)
+	if _, open := w.b.Opened("a"); !open {
+		t.Error("closed")
+	}
+}
+
+func TestRunsThatFailByTheirAgent(t *testing.T) {
+	for _, c := range []struct {
+		status        string
+		code          fault.Code
+		failed, ended bool
+	}{
+		{"done", "", false, true}, {"invalid", fault.OutputInvalid, true, true}, {"timeout", fault.TimeExceeded, true, true}, {"failed", fault.UpstreamFailed, true, true},
+		{"failed", fault.OutputInvalid, true, true}, {"failed", fault.Internal, false, false}, {"failed", fault.SandboxUnavailable, false, false},
+		{"cancelled", "", false, false}, {"killed", fault.KillSwitch, false, false}, {"SKIPPED", fault.KillSwitch, false, false},
+	} {
+		if failed, ended := RunFailed(c.status, c.code); failed != c.failed || ended != c.ended {
+			t.Errorf("%s %s: %v %v", c.status, c.code, failed, ended)
+		}
 	}
 }
 

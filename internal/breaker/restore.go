@@ -8,6 +8,7 @@ import (
 
 	"sallyport.example/internal/agent"
 	"sallyport.example/internal/audit"
+	"sallyport.example/internal/fault"
 )
 
 // The actions of entries about breakers.
@@ -35,7 +36,7 @@ func (b *Breakers) Restore(entries []audit.Entry) []Event {
 		case e.Kind == audit.Outcome && e.Action == "call":
 			b.restoreOutcome(e)
 		case e.Kind == audit.Change && strings.HasPrefix(e.Action, "run."):
-			if failed, ended := RunFailed(strings.TrimPrefix(e.Action, "run.")); ended {
+			if failed, ended := RunFailed(strings.TrimPrefix(e.Action, "run."), fault.Code(e.Code)); ended {
 				b.countRun(agent.Base(e.Agent), failed)
 			}
 		}
@@ -75,18 +76,23 @@ func (b *Breakers) restoreChange(e *audit.Entry) {
 		wait = b.rules.Wait
 	}
 	k.open, k.since, k.retry, k.wait, k.cause, k.trying = true, v.Since, v.RetryAfter, wait, v.Cause, false
+	k.opened = slices.DeleteFunc(k.opened, func(at time.Time) bool { return v.Since.Sub(at) > remembered })
 	if !v.Again && v.Opened > len(k.opened) { // a test counts for none
 		k.opened = append(k.opened, v.Since)
 	}
 }
 
-// RunFailed tells whether a run with the status failed; ended is false for what says nothing of the agent, such as a run that was stopped.
-func RunFailed(status string) (failed, ended bool) {
+// RunFailed tells whether a run with the status, and the code of its verdict, failed by its agent; ended is false for what says nothing of the agent, such
+// as a run that was stopped, or that the gateway did not carry through.
+func RunFailed(status string, code fault.Code) (failed, ended bool) {
 	switch status {
 	case "done":
 		return false, true
-	case "failed", "invalid", "timeout":
+	case "invalid", "timeout":
 		return true, true
+	case "failed":
+		ended = code == fault.UpstreamFailed || code == fault.OutputInvalid
+		return ended, ended
 	}
 	return false, false
 }
@@ -109,7 +115,7 @@ func (b *Breakers) restoreOutcome(e *audit.Entry) {
 	}
 	for _, k := range b.byName {
 		if k.server != "" && strings.HasPrefix(e.Operation, k.server+".") && (k.kind == Server || k.agent == of) {
-			k.hard, k.soft = 0, nil
+			k.hard, k.soft, k.own = 0, nil, 0
 		}
 	}
 }

@@ -182,7 +182,10 @@ type Error struct {
 
 // NotDispatched wraps the error of an act that certainly did not begin: a request that never left, a program that was not started. Its
 // outcome is known to be nothing. The outcome of any other error is unknown.
-type NotDispatched struct{ Err error }
+type NotDispatched struct {
+	Err error
+	Own bool // the agent's own client can have caused it
+}
 
 func (e *NotDispatched) Error() string { return e.Err.Error() }
 func (e *NotDispatched) Unwrap() error { return e.Err }

@@ -83,11 +83,7 @@ func (g *Gateway) restoreBreakers(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("reading what circuit breakers counted: %w", err)
 	}
-	for _, e := range g.breakers.Restore(history) {
-		if err := g.writeBreaker(ctx, e, "gateway", ""); err != nil {
-			return err
-		}
-	}
+	g.breakersMoved(ctx, g.breakers.Restore(history))
 	return nil
 }
 
@@ -177,10 +173,7 @@ func (c *crossing) endedAs(out *outcome, err error) breaker.Result {
 	counts := c.writes || c.set.Breakers.CountReads
 	switch {
 	case c.server() == "":
-		if err != nil {
-			return breaker.Void
-		}
-		return breaker.Answered
+		return breaker.Void
 	case err == nil && out.entry.Code == string(fault.ResultInvalid):
 		return breaker.Broken
 	case err == nil && out.entry.Decision == "ok", err == nil && !counts:
@@ -200,7 +193,7 @@ func (c *crossing) endedAs(out *outcome, err error) breaker.Result {
 	}
 	switch fault.Of(err).Code {
 	case fault.UpstreamFailed:
-		if errors.As(err, &unsent) {
+		if errors.As(err, &unsent) && !unsent.Own {
 			return breaker.Unreachable
 		}
 		return breaker.Broken

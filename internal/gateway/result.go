@@ -251,7 +251,7 @@ func (c *crossing) inspect(result effect.Result, err error) outcome {
 		out.entry.Labels = append(out.entry.Labels, string(h.Label))
 	}
 	detail := map[string]any{}
-	if out.ended = c.endedAs(&out, err); out.ended != breaker.Answered && out.ended != breaker.Void {
+	if out.ended = c.endedAs(&out, err); c.server() != "" && out.ended != breaker.Void && (out.ended != breaker.Answered || out.entry.Decision != "ok") {
 		detail["breaker"] = breaker.Noted{Server: c.server(), Result: out.ended}
 	}
 	if len(out.stored) > 0 {

@@ -162,7 +162,7 @@ func (c *carried) validate(end *run.End, raw []byte, reads []run.Read, m run.Mea
 		refuse(err)
 		return
 	}
-	end.Status, end.Output, end.Citations, end.Print = run.Done, output, cited, printOf(output, reads).Sample()
+	end.Status, end.Output, end.Citations, end.Print = run.Done, output, cited, printOf(output, reads, c.run.Input).Sample()
 }
 
 // reads are the calls of a session that brought something. What changed something is named in end, and all that ran are counted.

@@ -85,7 +85,7 @@ func (r *Runner) Submit(ctx context.Context, p identity.Principal, sessionID str
 	rec.Labels = labelsOf(s)
 	kept, err := r.keep(context.WithoutCancel(ctx), rec)
 	if err == nil {
-		r.known.Add(kept.ID, printOf(output, reads))
+		r.known.Add(kept.ID, printOf(output, reads, nil))
 	}
 	return kept, err
 }

@@ -54,9 +54,13 @@ func (r *Runner) remember(ctx context.Context) error {
 	return nil
 }
 
-// printOf is the fingerprint of what an output does not have from what was read: whoever quotes a source does not make it an agent's words.
-func printOf(output json.RawMessage, reads []run.Read) fingerprint.Print {
+// printOf is the fingerprint of what an output does not have from what was read or from its input: whoever quotes a source, or the question, does not make
+// it an agent's words.
+func printOf(output json.RawMessage, reads []run.Read, input json.RawMessage) fingerprint.Print {
 	p := fingerprint.Of(textsOf(output)...)
+	if input != nil {
+		p = p.Without(fingerprint.Of(textsOf(input)...))
+	}
 	for _, one := range reads {
 		if one.Result != nil && !one.Synthetic {
 			p = p.Without(fingerprint.Of(textsOf(one.Result)...))

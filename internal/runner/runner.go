@@ -414,7 +414,11 @@ func (r *Runner) finish(ctx context.Context, id string, end run.End) (run.Run, e
 	})
 	if err == nil {
 		r.o.Gateway.Publish(changes.Run, id)
-		if failed, counts := breaker.RunFailed(string(is.Status)); counts {
+		var code fault.Code
+		if is.Verdict != nil {
+			code = is.Verdict.Code
+		}
+		if failed, counts := breaker.RunFailed(string(is.Status), code); counts {
 			r.o.Gateway.RunEnded(ctx, is.Agent, failed)
 		}
 	}

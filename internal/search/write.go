@@ -66,7 +66,7 @@ func cells(e audit.Entry) []string {
 		e.Operation, e.Type, e.CallID, e.Decision, e.Code, e.Reason, e.Risk, e.Amount, strings.Join(e.Approvers, ", "), shown(e.Arguments), shown(e.Result)}
 	for i, cell := range row {
 		cell = display.Line(cell, maxText)
-		if strings.HasPrefix(strings.TrimLeft(cell, " "), "=") || cell != "" && strings.ContainsRune("+-@\t\r", rune(cell[0])) {
+		if start := strings.TrimLeft(cell, " \u00a0"); start != "" && strings.ContainsRune("=+-@＝＋－＠\t\r", []rune(start)[0]) {
 			cell = "'" + cell
 		}
 		row[i] = cell

@@ -641,6 +641,9 @@ func (w *writer) settle(t *tx) error {
 		if err := t.append(&unknown); err != nil {
 			return err
 		}
+		if _, err := t.settleQuota(e.CallID, 0); err != nil {
+			return err
+		}
 	}
 	for id, u := range w.used {
 		if err := t.settleUsed(id, int64(u.used)); err != nil {

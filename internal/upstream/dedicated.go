@@ -93,7 +93,7 @@ func (s *server) connectedTo(ctx context.Context, d *dedicated, caps map[string]
 		if ctx.Err() != nil {
 			return nil, &fault.NotDispatched{Err: s.gaveUp(ctx)}
 		}
-		return nil, s.undispatched(err, "could not be connected to for this client")
+		return nil, &fault.NotDispatched{Err: s.failed(err, "could not be connected to for this client"), Own: true}
 	}
 	s.mu.Lock()
 	gone := d.gone || s.stopped
@@ -103,7 +103,7 @@ func (s *server) connectedTo(ctx context.Context, d *dedicated, caps map[string]
 	s.mu.Unlock()
 	if gone {
 		c.close()
-		return nil, s.undispatched(nil, "was released by this client")
+		return nil, &fault.NotDispatched{Err: s.failed(nil, "was released by this client"), Own: true}
 	}
 	return c, nil
 }
