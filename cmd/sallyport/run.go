@@ -123,7 +123,10 @@ func (c *cli) runIn(s *client.OpenedSession, address string, words *wordsDoor, p
 	program := exec.Command(path, args[1:]...)
 	program.Args[0] = args[0]
 	program.Stdin, program.Stdout, program.Stderr = c.in, c.out, c.err
-	models, without := modelVariables(address, s.SessionToken)
+	models, without, err := modelVariables(address, s.SessionToken)
+	if err != nil {
+		return 0, err
+	}
 	without = append(without, envToken, envURL, envMCP, envWords)
 	for _, v := range os.Environ() {
 		if name, _, _ := strings.Cut(v, "="); !slices.Contains(without, name) {

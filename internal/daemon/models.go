@@ -11,6 +11,7 @@ import (
 	"sallyport.example/internal/display"
 	"sallyport.example/internal/models"
 	"sallyport.example/internal/models/wire"
+	"sallyport.example/internal/threat"
 )
 
 // ModelConfig is one model that agents may be let ask.
@@ -37,6 +38,9 @@ type ModelPrices struct {
 
 func (c *Config) checkModels(p *complaints) {
 	labels, _ := c.labels() // checked elsewhere
+	if len(c.Models) > 0 && !slices.Contains(labels, flow.Label(threat.LabelSecret)) {
+		p.bad("flow.labels", "add secret", "without the label secret nothing keeps secrets in a conversation from the providers of models")
+	}
 	seen := map[string]bool{}
 	for i, m := range c.Models {
 		field := fmt.Sprintf("models[%d]", i)

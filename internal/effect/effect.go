@@ -108,6 +108,7 @@ type Result struct {
 	At     time.Time // when it was fetched; zero: now
 
 	Labels []string        // labels that it brings besides those of the operation
+	Looked []string        // texts in it as its reader puts them together, for the detector: JSON has only their pieces
 	Clean  bool            // it makes no session untrusted
 	Record json.RawMessage // members for the detail of its entry: an object; nil: none
 }

@@ -103,8 +103,15 @@ func answered(answer wire.Response) (Result, error) {
 // stream asks for an answer in pieces, and hands its text on as it comes. What can act stays in the result, as the rest.
 func stream(ctx context.Context, r Run, asked wire.Request) (Result, error) {
 	var left []byte
+	whole := map[string]*strings.Builder{} // of each block and each call's arguments; the stream is bounded, and so are they
 	window := wire.NewWindow(r.Release == nil || wire.MustHold(asked.Form, asked.Body))
 	answer, used, err := r.Models.Stream(ctx, asked, r.Exchange.Room, func(e wire.Event) error {
+		for _, part := range e.Args {
+			if whole[part.Of] == nil {
+				whole[part.Of] = new(strings.Builder)
+			}
+			whole[part.Of].WriteString(part.Text)
+		}
 		piece, text := window.Add(e)
 		if len(piece) == 0 {
 			return nil
@@ -123,7 +130,11 @@ func stream(ctx context.Context, r Run, asked wire.Request) (Result, error) {
 	}
 	b, err := call.Encode(map[string]any{"status": json.RawMessage("200"), "headers": answer.Headers, "left": string(left), "rest": string(window.Rest())})
 	detail, _ := json.Marshal(map[string]any{"status": answer.Status, "tokens": used}) // of numbers: can't fail
-	return Result{JSON: b, Record: detail}, err
+	result := Result{JSON: b, Record: detail}
+	for _, text := range whole {
+		result.Looked = append(result.Looked, text.String())
+	}
+	return result, err
 }
 
 // Failed knows that a request to a model changes nothing but what the provider has read.

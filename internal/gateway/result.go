@@ -282,6 +282,9 @@ func (c *crossing) distrust(out *outcome) {
 
 func (c *crossing) inspectResult(out *outcome, result effect.Result) {
 	payload, words := c.g.looked(result.JSON)
+	for _, text := range result.Looked {
+		words = append(words, c.g.o.Detector.Labels([]byte(text))...)
+	}
 	if words = append(words, result.Labels...); c.effect.Traits().Sealed {
 		payload = &audit.Payload{SHA256: payload.SHA256, Size: payload.Size}
 	} else {

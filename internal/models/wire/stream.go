@@ -17,11 +17,15 @@ import (
 type Event struct {
 	Raw  []byte // as it is handed on: the event's name and its data, which is strict JSON
 	Text string // what it adds to the text of the answer
+	Args []Arg  // pieces of texts that a client puts together: those of one block, and the arguments of one call
 	// Holds: it can act, or nobody knows what it does, so it leaves with all that follows it once the outcome is on record.
 	Holds bool
 	// Settles: what came before it is complete, so nothing that follows makes anything else of it.
 	Settles bool
 }
+
+// Arg is a piece of a text that comes in several events.
+type Arg struct{ Of, Text string }
 
 // The bounds of a stream, in bytes.
 const (
@@ -106,10 +110,10 @@ func (s *Stream) data() ([]byte, error) {
 			continue
 		}
 		if some {
-			data = append(data, '\n')
+			data = append(data, ' ') // a line break would end the line that is sent on; in JSON both are white space
 		}
 		some = true
-		if data = append(data, bytes.TrimPrefix(value, []byte(" "))...); len(data) > maxEvent {
+		if data = append(data, bytes.ReplaceAll(bytes.TrimPrefix(value, []byte(" ")), []byte("\r"), []byte(" "))...); len(data) > maxEvent {
 			return nil, fault.New(fault.ResultTooLarge, "An event of the provider's answer is over %d bytes; it was cut.", maxEvent)
 		}
 	}
@@ -165,22 +169,27 @@ func (s *Stream) event(data []byte) (e Event, passes bool, err error) {
 		s.named = true
 		s.usage, _ = UsageOf(message)
 		content, _ := call.Get(message, "content")
-		e.Holds = string(content) != "[]" || !only(data, "type", "message")
+		e.Holds = string(content) != "[]" || !only(data, "type", "message") || !only(message, "id", "type", "role", "model", "content", "stop_reason", "stop_sequence", "usage") || !plainMembers(message, "id", "type", "role")
 	case "content_block_start":
 		block, _ := call.Get(data, "content_block")
 		kind, _ := call.GetText(block, "type")
 		text, _ := call.GetText(block, "text")
 		thinking, _ := call.GetText(block, "thinking")
-		e.Text = text + thinking
-		e.Holds = !only(data, "type", "index", "content_block") || !(kind == "text" && only(block, "type", "text") || kind == "thinking" && only(block, "type", "thinking", "signature"))
+		signature, _ := call.GetText(block, "signature")
+		e.Text = text + thinking + signature
+		e.Holds = !isNumber(data, "index") || !texts(block, "text", "thinking", "signature") || !only(data, "type", "index", "content_block") || !(kind == "text" && only(block, "type", "text") || kind == "thinking" && only(block, "type", "thinking", "signature"))
 	case "content_block_delta":
 		delta, _ := call.Get(data, "delta")
 		kind, _ := call.GetText(delta, "type")
 		field, known := map[string]string{"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "signature"}[kind]
 		e.Text, _ = call.GetText(delta, field)
-		e.Holds = !known || !only(data, "type", "index", "delta") || !only(delta, "type", field)
+		e.Args = said(data, delta, field)
+		if part, is := call.GetText(delta, "partial_json"); is {
+			e.Args = append(e.Args, Arg{Of: "json " + indexOf(data, "index"), Text: part})
+		}
+		e.Holds = !isNumber(data, "index") || !texts(delta, field) || !known || !only(data, "type", "index", "delta") || !only(delta, "type", field)
 	case "content_block_stop":
-		e.Settles, e.Holds = true, !only(data, "type", "index")
+		e.Settles, e.Holds = true, !only(data, "type", "index") || !isNumber(data, "index")
 	case "ping":
 		e.Holds = !only(data, "type")
 	case "error":
@@ -216,7 +225,7 @@ func (s *Stream) chunk(data []byte) (e Event, passes bool, err error) {
 		e.Holds = true
 		return e, !s.r.HideUsage, nil
 	}
-	e.Holds = said || !only(data, "id", "object", "created", "model", "choices", "usage", "system_fingerprint", "service_tier", "obfuscation")
+	e.Holds = said || !only(data, "id", "object", "created", "model", "choices", "usage", "system_fingerprint", "service_tier", "obfuscation") || !plainMembers(data, "id", "object", "system_fingerprint", "service_tier", "obfuscation")
 	n := 0
 	for choice := range call.Elements(choices) {
 		n++
@@ -231,17 +240,92 @@ func (s *Stream) chunk(data []byte) (e Event, passes bool, err error) {
 		for name, v := range call.Members(delta) {
 			text, isText := call.Text(v)
 			switch {
-			case name == "role":
+			case name == "role" && string(v) == `"assistant"`:
 			case string(v) == "null":
 			case isText && (name == "content" || name == "refusal" || name == "reasoning_content" || name == "reasoning"):
 				e.Text += text
+				e.Args = append(e.Args, Arg{Of: name, Text: text})
 			default:
 				e.Holds = true
+				e.Args = append(e.Args, argumentsIn(name, v)...)
 			}
 		}
 	}
 	e.Holds = e.Holds || n != 1
 	return e, true, nil
+}
+
+// said is the text of a delta, as what belongs to its block.
+func said(data, delta []byte, field string) []Arg {
+	text, is := call.GetText(delta, field)
+	if !is {
+		return nil
+	}
+	return []Arg{{Of: field + " " + indexOf(data, "index"), Text: text}}
+}
+
+// argumentsIn are the pieces of the arguments of calls that a chunk has.
+func argumentsIn(name string, v []byte) (all []Arg) {
+	if name == "function_call" {
+		if text, is := call.GetText(v, "arguments"); is {
+			all = append(all, Arg{Of: name, Text: text})
+		}
+		return all
+	}
+	if name != "tool_calls" {
+		return nil
+	}
+	for one := range call.Elements(v) {
+		for _, kind := range []string{"function", "custom"} {
+			of, _ := call.Get(one, kind)
+			for _, field := range []string{"arguments", "input"} {
+				if text, is := call.GetText(of, field); is {
+					all = append(all, Arg{Of: name + " " + indexOf(one, "index"), Text: text})
+				}
+			}
+		}
+	}
+	return all
+}
+
+var (
+	numberPattern = regexp.MustCompile(`^[0-9]{1,9}$`)
+	plainPattern  = regexp.MustCompile(`^[A-Za-z0-9_.:/-]{0,128}$`)
+)
+
+// indexOf is a member that is a small number, as it is written; "" if it is none.
+func indexOf(object []byte, name string) string {
+	v, _ := call.Get(object, name)
+	if !numberPattern.Match(v) {
+		return ""
+	}
+	return string(v)
+}
+
+func isNumber(object []byte, name string) bool { return indexOf(object, name) != "" }
+
+// texts tells whether the members are texts, as far as they are there.
+func texts(object []byte, names ...string) bool {
+	for _, name := range names {
+		if v, is := call.Get(object, name); is {
+			if _, text := call.Text(v); !text && string(v) != "null" {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// plainMembers tells whether the members are short words, as far as they are there.
+func plainMembers(object []byte, names ...string) bool {
+	for _, name := range names {
+		if v, is := call.Get(object, name); is && string(v) != "null" {
+			if text, isText := call.Text(v); !isText || !plainPattern.MatchString(text) {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // only tells whether an object has no other members than these that have a value.
@@ -289,7 +373,7 @@ func NewWindow(hold bool) *Window { return &Window{held: hold} }
 func (w *Window) Add(e Event) (out []byte, text string) {
 	before := len(w.waiting)
 	w.waiting = append(w.waiting, e)
-	if w.held {
+	if w.held || before > 0 && !e.Holds && !e.Settles && e.Text == "" { // without new text nothing more is settled
 		return nil, ""
 	}
 	ready := 0
