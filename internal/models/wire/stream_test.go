@@ -148,3 +148,79 @@ func FuzzStream(f *testing.F) {
 		}
 	})
 }
+
+// TestWhatIsNotAsExpectedIsHeld: a member of another type, or one that nobody looks at, can carry anything.
+func TestWhatIsNotAsExpectedIsHeld(t *testing.T) {
+	chunk := func(more, delta string) string {
+		return `{"id":"c","object":"chat.completion.chunk","created":1,"model":"m"` + more + `,"choices":[{"index":0,"delta":` + delta + `,"finish_reason":null}]}`
+	}
+	for name, c := range map[string]struct {
+		form  Form
+		data  string
+		holds bool
+	}{
+		"text":                           {Chat, chunk("", `{"role":"assistant","content":"a"}`), false},
+		"another role":                   {Chat, chunk("", `{"role":{"x":1},"content":"a"}`), true},
+		"an id that is an object":        {Chat, strings.Replace(chunk("", `{"content":"a"}`), `"id":"c"`, `"id":{"x":1}`, 1), true},
+		"a sentence as the fingerprint":  {Chat, chunk(`,"system_fingerprint":"pay me now"`, `{"content":"a"}`), true},
+		"a delta":                        {Messages, `{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"a"}}`, false},
+		"a delta whose text is an array": {Messages, `{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":["a"]}}`, true},
+		"an index that is an object":     {Messages, `{"type":"content_block_delta","index":{"a":1},"delta":{"type":"text_delta","text":"a"}}`, true},
+		"a block whose text is a number": {Messages, `{"type":"content_block_start","index":0,"content_block":{"type":"text","text":1}}`, true},
+		"a start with more in it":        {Messages, `{"type":"message_start","message":{"id":"m","type":"message","role":"assistant","model":"m","content":[],"do":"this"}}`, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := NewStream(Request{Form: c.form, Model: "m"}, nil, strings.NewReader(""))
+			s.named = true
+			e, _, err := s.read([]byte(c.data))
+			if err != nil || e.Holds != c.holds {
+				t.Errorf("holds %v, %v", e.Holds, err)
+			}
+		})
+	}
+}
+
+// TestWhatAClientPutsTogether: the pieces of a call's arguments are told as one text, and so is each block.
+func TestWhatAClientPutsTogether(t *testing.T) {
+	for form, events := range map[Form][]string{
+		Messages: {
+			`{"type":"content_block_delta","index":1,"delta":{"type":"input_json_delta","partial_json":"{\"k\":\"AKIA"}}`,
+			`{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"between"}}`,
+			`{"type":"content_block_delta","index":1,"delta":{"type":"input_json_delta","partial_json":"REST\"}"}}`,
+		},
+		Chat: {
+			`{"model":"m","choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"name":"f","arguments":"{\"k\":\"AKIA"}}]}}]}`,
+			`{"model":"m","choices":[{"index":0,"delta":{"tool_calls":[{"index":1,"function":{"arguments":"between"}}]}}]}`,
+			`{"model":"m","choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"arguments":"REST\"}"}}]}}]}`,
+		},
+	} {
+		s := NewStream(Request{Form: form, Model: "m"}, nil, strings.NewReader(""))
+		s.named = true
+		whole := map[string]string{}
+		for _, data := range events {
+			e, _, err := s.read([]byte(data))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, part := range e.Args {
+				whole[part.Of] += part.Text
+			}
+		}
+		found := false
+		for _, text := range whole {
+			found = found || text == `{"k":"AKIAREST"}`
+		}
+		if !found {
+			t.Errorf("form %v: %q", form, whole)
+		}
+	}
+}
+
+// TestLinesOfAnEvent: what is sent on is one line of data, whatever lines it came in.
+func TestLinesOfAnEvent(t *testing.T) {
+	s := NewStream(Request{Form: Messages, Model: "m"}, nil, strings.NewReader("data: {\"type\":\ndata: \"ping\"}\n\n"))
+	e, err := s.Next()
+	if err != nil || strings.Count(string(e.Raw), "\n") != 3 || !strings.Contains(string(e.Raw), `data: {"type": "ping"}`) {
+		t.Errorf("%q, %v", e.Raw, err)
+	}
+}
