@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -22,13 +23,21 @@ import (
 // breakerWorld has a clock that the test sets, and reads its own log at the start as the program does.
 type breakerWorld struct {
 	*world
-	at time.Time
+	at atomic.Pointer[time.Time]
+}
+
+// pass lets time pass.
+func (w *breakerWorld) pass(d time.Duration) {
+	at := w.at.Load().Add(d)
+	w.at.Store(&at)
 }
 
 func newBreakerWorld(t *testing.T, tweak ...func(*gateway.Options)) *breakerWorld {
-	w := &breakerWorld{at: time.Now()}
+	w := &breakerWorld{}
+	now := time.Now()
+	w.at.Store(&now)
 	w.world = newWorld(t, append([]func(*gateway.Options){func(o *gateway.Options) {
-		o.Clock = func() time.Time { return w.at }
+		o.Clock = func() time.Time { return *w.at.Load() }
 		o.History = func(ctx context.Context) (all []audit.Entry, err error) {
 			if w.world == nil { // its first start
 				return nil, nil
@@ -97,12 +106,12 @@ func TestABreakerStopsCallsToADeadServer(t *testing.T) {
 	w.offer("docs", definition("docs", "think", "A tool."))
 	w.mustRefuse(w.call("worker", "think"), fault.BreakerOpen)
 
-	w.at = w.at.Add(31 * time.Second)
+	w.pass(31 * time.Second)
 	w.mustRefuse(w.call("worker", "think"), fault.UpstreamFailed) // the try
 	w.mustRefuse(w.call("worker", "think"), fault.BreakerOpen)
-	w.at = w.at.Add(31 * time.Second)
+	w.pass(31 * time.Second)
 	w.mustRefuse(w.call("worker", "think"), fault.BreakerOpen) // the wait has doubled
-	w.at = w.at.Add(31 * time.Second)
+	w.pass(31 * time.Second)
 	w.ends("docs.think", nil)
 	w.mustPermit(w.call("worker", "think"))
 	w.mustPermit(w.call("selfish", "think"))
@@ -117,12 +126,12 @@ func TestOneAgentShutsNoServerForOthers(t *testing.T) {
 	w.ends("docs.think", errHung)
 	for range 20 {
 		w.call("worker", "think")
-		w.at = w.at.Add(2 * time.Minute) // every try of its own fails, too
+		w.pass(2 * time.Minute) // every try of its own fails, too
 	}
 	w.mustRefuse(w.call("selfish", "think"), fault.TimeExceeded) // it reached the server
 	w.ends("docs.think", nil)
 	w.mustPermit(w.call("selfish", "think"))
-	w.at = w.at.Add(-time.Hour)
+	w.pass(-time.Hour)
 	w.mustRefuse(w.call("worker", "think"), fault.BreakerOpen)
 }
 
@@ -192,7 +201,7 @@ func TestQuarantineByRule(t *testing.T) {
 		if err := w.g.ResetBreaker(t.Context(), "agent:worker", "again", "person:admin"); err != nil {
 			t.Fatal(err)
 		}
-		w.at = w.at.Add(10 * time.Minute)
+		w.pass(10 * time.Minute)
 	}
 	q, _ := w.g.Standing().Quarantined("worker")
 	if q.By != gateway.ByRule || !strings.Contains(q.Reason, "3 times") {
@@ -210,7 +219,7 @@ func TestOpeningsFarApartQuarantineNobody(t *testing.T) {
 		if err := w.g.ResetBreaker(t.Context(), "agent:worker", "again", "person:admin"); err != nil {
 			t.Fatal(err)
 		}
-		w.at = w.at.Add(31 * time.Minute)
+		w.pass(31 * time.Minute)
 	}
 	if _, aside := w.g.Standing().Quarantined("worker"); aside {
 		t.Error("quarantined")
