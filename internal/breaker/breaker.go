@@ -262,21 +262,20 @@ func (t *Try) tried(r Result) (events []Event) {
 			continue
 		}
 		if k.fails(r) {
-			k.wait = min(2*k.wait, maxWait)
-			k.retry = t.b.now().Add(k.wait)
+			k.waitLonger(t.b.now())
 			events = append(events, k.event(name, true))
-			if k.kind == Pair {
-				if r != Unreachable {
-					k.own++
-				}
-				events = append(events, t.b.openAgentIfDue(k)...)
-			}
 			continue
 		}
 		k.close()
 		events = append(events, k.event(name, false))
 	}
 	return events
+}
+
+// waitLonger is after a try that failed.
+func (k *breaker) waitLonger(now time.Time) {
+	k.wait = min(2*k.wait, maxWait)
+	k.retry = now.Add(k.wait)
 }
 
 // bar lets other agents try a server's breaker before this one, whose try showed nothing: it can't hold them up with calls that it breaks itself.
@@ -332,6 +331,9 @@ func (b *Breakers) count(of, server string, r Result, openings bool) (events []E
 
 // openIfDue opens the breaker if it has counted enough, and the agent's with it.
 func (b *Breakers) openIfDue(k *breaker) []Event {
+	if k.open && k.kind == Pair { // a try of it failed
+		return b.openAgentIfDue(k)
+	}
 	if k.open || !k.due(b.rules.Failures) {
 		return nil
 	}
@@ -463,8 +465,7 @@ func (b *Breakers) Run(of string, failed bool) []Event {
 			return nil
 		}
 		if failed { // the run was the try
-			k.wait = min(2*k.wait, maxWait)
-			k.retry = b.now().Add(k.wait)
+			k.waitLonger(b.now())
 		} else {
 			k.close()
 		}

@@ -2,6 +2,7 @@ package breaker
 
 import (
 	"encoding/json"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -17,7 +18,7 @@ const (
 	ActionClosed = "breaker.closed"
 )
 
-// Noted is how an outcome's entry has its result, in its detail under "breaker"; absent where the server answered.
+// Noted is how an outcome's entry has its result, in its detail under "breaker"; absent where the server answered and did not fail.
 type Noted struct {
 	Server string `json:"server"`
 	Result Result `json:"result"`
@@ -42,13 +43,10 @@ func (b *Breakers) Restore(entries []audit.Entry) []Event {
 		}
 	}
 	var due []Event
-	names := make([]string, 0, len(b.byName))
-	for name := range b.byName {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
-		due = append(due, b.openIfDue(b.byName[name])...)
+	for _, name := range slices.Sorted(maps.Keys(b.byName)) {
+		if k := b.byName[name]; !k.open {
+			due = append(due, b.openIfDue(k)...)
+		}
 	}
 	return due
 }

@@ -256,9 +256,9 @@ func (c *Console) reject(w http.ResponseWriter, r *http.Request, p identity.Prin
 	c.answer(w, r, p, nil, typed{Act: "reject", Text: text}, desk.Response{Decision: approval.Reject, Reason: text})
 }
 
-func (c *Console) putOff(w http.ResponseWriter, r *http.Request, p identity.Principal) {
-	a := desk.Response{Decision: approval.Deferral}
-	var err error
+// deferral is the answer of a form that postpones a request.
+func (c *Console) deferral(r *http.Request) (a desk.Response, err error) {
+	a.Decision = approval.Deferral
 	if until := r.PostForm.Get("until"); until != "" {
 		d, bad := time.ParseDuration(until)
 		if bad != nil || d <= 0 {
@@ -266,6 +266,11 @@ func (c *Console) putOff(w http.ResponseWriter, r *http.Request, p identity.Prin
 		}
 		a.Until = c.o.Clock().Add(d).UTC()
 	}
+	return a, err
+}
+
+func (c *Console) putOff(w http.ResponseWriter, r *http.Request, p identity.Principal) {
+	a, err := c.deferral(r)
 	c.answer(w, r, p, err, typed{Act: "defer"}, a)
 }
 

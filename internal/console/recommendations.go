@@ -6,11 +6,9 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"time"
 
 	"sallyport.example/internal/approval"
 	"sallyport.example/internal/desk"
-	"sallyport.example/internal/fault"
 	"sallyport.example/internal/identity"
 	"sallyport.example/internal/run"
 )
@@ -122,15 +120,7 @@ func (c *Console) rejectRecommendation(w http.ResponseWriter, r *http.Request, p
 }
 
 func (c *Console) deferRecommendation(w http.ResponseWriter, r *http.Request, p identity.Principal) {
-	a := desk.Response{Decision: approval.Deferral}
-	var err error
-	if until := r.PostForm.Get("until"); until != "" {
-		d, bad := time.ParseDuration(until)
-		if bad != nil || d <= 0 {
-			err = fault.New(fault.RequestMalformed, "Choose one of the times.")
-		}
-		a.Until = c.o.Clock().Add(d).UTC()
-	}
+	a, err := c.deferral(r)
 	c.respond(w, r, p, err, "defer", a)
 }
 
