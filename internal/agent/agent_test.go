@@ -115,6 +115,7 @@ func TestProblems(t *testing.T) {
 		{"escape", "purpose:", `purpose: "a\e[31m"`, Error, "purpose", "control or invisible", ""},
 		{"bidi", "purpose:", `purpose: "a\u202eb"`, Error, "purpose", "control or invisible", ""},
 		{"list", "capabilities:", "capabilities: all\nx:", Error, "capabilities", "must be a list", ""},
+		{"reserved id", "agentId", "agentId: audit", Error, "agentId", "is reserved for the audit of agents", ""},
 		{"bad id", "agentId", "agentId: ../x", Error, "agentId", "not a valid id", ""},
 		{"glob", "  read:", "  read: ['mail.s*']", Error, "permissions.read[0]", "no other patterns", ""},
 		{"regex", "  read:", "  read: ['mail.[a-z]']", Error, "permissions.read[0]", "no other patterns", ""},

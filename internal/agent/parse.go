@@ -435,8 +435,14 @@ func checkID(s string) string {
 	return ""
 }
 
-// checkOwnID keeps the ids of trial agents free.
+// Reserved is an id that no agent can have: what the API answers at /v1/agents/audit would hide it.
+const Reserved = "audit"
+
+// checkOwnID keeps the ids of trial agents free, and the one that is reserved.
 func checkOwnID(s string) string {
+	if s == Reserved {
+		return display.Quote(s, shownMost) + " is reserved for the audit of agents (sallyport agents audit): choose another"
+	}
 	if IsTrial(s) {
 		return display.Quote(s, shownMost) + " begins with " + trialPrefix + ", as only the ids of sallyport doctor do: choose another"
 	}

@@ -78,6 +78,14 @@ func New(d *agent.Declaration, requester, by string, input json.RawMessage, now 
 	}
 }
 
+// Again tells whether the run answers a request that sends its idempotency key anew: a key stands for one request.
+func (r Run) Again(request string) error {
+	if r.Request != request {
+		return fault.New(fault.Conflict, "This idempotency key was used for another run: %s.", r.ID).At("Idempotency-Key").Try("Send a new key for a new run.")
+	}
+	return nil
+}
+
 // Filter selects runs, the newest first.
 type Filter struct {
 	Agent   string // "": of any

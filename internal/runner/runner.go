@@ -40,8 +40,9 @@ type Store interface {
 	StartRun(ctx context.Context, r run.Run, e audit.Entry) (is run.Run, isNew bool, err error)
 	// ChangeRun reads a run, applies change and writes the result with the entry. change may be called more than once, and its error is returned as it is.
 	ChangeRun(ctx context.Context, id string, change func(run.Run) (run.Run, audit.Entry, error)) (run.Run, error)
-	// Run returns a run by its id, and Runs those that the filter selects, the newest first.
+	// Run returns a run by its id, RunByKey the one that has a key (run.Run.Key), and Runs those that the filter selects, the newest first.
 	Run(ctx context.Context, id string) (run.Run, error)
+	RunByKey(ctx context.Context, key string) (is run.Run, found bool, err error)
 	Runs(ctx context.Context, f run.Filter) ([]run.Run, error)
 	// AddRecommendation writes a new recommendation with its entry. ChangeRecommendation, Recommendation and Recommendations are like those of runs.
 	AddRecommendation(ctx context.Context, r run.Recommendation, e audit.Entry) error
@@ -207,10 +208,19 @@ func (r *Runner) Start(ctx context.Context, p identity.Principal, s Start) (run.
 	if hasToken(input) {
 		return run.Run{}, fault.New(fault.PermissionDenied, "The input has an agent's credential in it: a run is asked for by people, and an agent starts none.").At("input")
 	}
-	from, err := r.refuseReturned(input, s.Own && p.Kind == identity.Person)
-	if err != nil {
-		r.o.Gateway.Refused(gateway.Attempt{Principal: p, Door: "run", People: p.Kind == identity.Person, What: "run " + s.Agent}, fault.RefuseErr("run", err))
-		return run.Run{}, err
+	if len(s.Key) > maxKey {
+		return run.Run{}, fault.New(fault.RequestMalformed, "It has more than %d bytes.", maxKey).At("Idempotency-Key")
+	}
+	key, request := keyOf(p, s, requester, input)
+	killed := r.o.Gateway.Standing().Killed(s.Agent)
+	if key != "" && !killed { // what is skipped does not wait for the store
+		// Before all that can change between two tries: who asks again hears of the run that there is.
+		if is, known, err := r.o.Store.RunByKey(ctx, key); err != nil || known {
+			if err == nil {
+				err = is.Again(request)
+			}
+			return is, err
+		}
 	}
 	d, ok := r.o.Gateway.Agents().Get(s.Agent)
 	switch {
@@ -218,19 +228,19 @@ func (r *Runner) Start(ctx context.Context, p identity.Principal, s Start) (run.
 		return run.Run{}, r.o.Gateway.Standing().Declared(s.Agent)
 	case d.Run == nil:
 		return run.Run{}, fault.New(fault.Conflict, "The declaration of the agent %q says nothing under run, so it has no runs.", s.Agent).Try("Add run to its declaration: kind http with a url, or kind command with a command.")
-	case len(s.Key) > maxKey:
-		return run.Run{}, fault.New(fault.RequestMalformed, "It has more than %d bytes.", maxKey).At("Idempotency-Key")
 	}
 	begun := run.New(d, requester, p.String(), input, r.o.Clock())
+	begun.Key, begun.Request = key, request
+	if killed {
+		return r.skip(ctx, begun)
+	}
+	from, err := r.refuseReturned(input, s.Own && p.Kind == identity.Person)
+	if err != nil {
+		r.o.Gateway.Refused(gateway.Attempt{Principal: p, Door: "run", People: p.Kind == identity.Person, What: "run " + s.Agent}, fault.RefuseErr("run", err))
+		return run.Run{}, err
+	}
 	if from != "" {
 		begun.Returned = []string{from}
-	}
-	if s.Key != "" {
-		begun.Key = call.HashBytes([]byte(p.String() + "\x00" + s.Agent + "\x00" + s.Key))
-		begun.Request = call.HashBytes([]byte(requester + "\x00" + string(input)))
-	}
-	if r.o.Gateway.Standing().Killed(s.Agent) {
-		return r.skip(ctx, begun)
 	}
 	if q, aside := r.o.Gateway.Standing().Quarantined(s.Agent); aside {
 		return run.Run{}, fault.New(fault.AgentQuarantined, "The agent %s is quarantined since %s.", s.Agent, q.Since.UTC().Format(time.RFC3339)).Try("An operator can restore it.")
@@ -242,6 +252,14 @@ func (r *Runner) Start(ctx context.Context, p identity.Principal, s Start) (run.
 		return run.Run{}, err
 	}
 	return r.begin(ctx, p, d, begun)
+}
+
+// keyOf is what a run is found by when its key is sent again, and what was asked for with it; both "" without a key.
+func keyOf(p identity.Principal, s Start, requester string, input json.RawMessage) (key, request string) {
+	if s.Key == "" {
+		return "", ""
+	}
+	return call.HashBytes([]byte(p.String() + "\x00" + s.Agent + "\x00" + s.Key)), call.HashBytes([]byte(requester + "\x00" + string(input)))
 }
 
 // maxKey bounds an idempotency key, in bytes.

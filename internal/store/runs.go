@@ -53,11 +53,7 @@ func (db *DB) StartRun(ctx context.Context, r runs.Run, e audit.Entry) (is runs.
 					return err
 				}
 				isNew = false
-				if is.Request != r.Request {
-					return fault.New(fault.Conflict, "This idempotency key was used for another run: %s.", is.ID).At("Idempotency-Key").
-						Try("Send a new key for a new run.")
-				}
-				return nil
+				return is.Again(r.Request)
 			}
 		}
 		if _, known := t.at(runRows, r.ID); known {
@@ -109,6 +105,16 @@ func (r *Reader) Run(ctx context.Context, id string) (runs.Run, error) {
 		return runs.Run{}, err
 	}
 	return runOf(row)
+}
+
+// RunByKey implements runner.Store.
+func (r *Reader) RunByKey(ctx context.Context, key string) (is runs.Run, found bool, err error) {
+	rows, err := r.some(ctx, runRows, selectRunByKey, key)
+	if err != nil || len(rows) == 0 {
+		return runs.Run{}, false, err
+	}
+	is, err = runOf(rows[0])
+	return is, err == nil, err
 }
 
 // Runs implements runner.Store.

@@ -112,6 +112,12 @@ func TestRunsAreStartedOnceAndEndOnce(t *testing.T) {
 	if _, _, err := db.StartRun(ctx, other, runEntry("run.start")); !fault.Is(err, fault.Conflict) {
 		t.Errorf("the key of another run: %v", err)
 	}
+	if is, found, err := db.RunByKey(ctx, "k"); err != nil || !found || is.ID != "run_1" || is.Again("something else") == nil || is.Again(first.Request) != nil {
+		t.Errorf("the run of a key: %v %+v %v", found, is, err)
+	}
+	if is, found, err := db.RunByKey(ctx, "another"); err != nil || found {
+		t.Errorf("the run of a key that nobody sent: %+v %v", is, err)
+	}
 	if _, err := db.Run(ctx, "run_2"); !fault.Is(err, fault.NotFound) {
 		t.Errorf("a run that never began: %v", err)
 	}

@@ -449,6 +449,80 @@ func TestIdempotentRuns(t *testing.T) {
 	eventually(t, 20*time.Second, "both runs end", func() bool { return len(known.calls()) == 2 })
 }
 
+// A key that is sent again is answered with its run whatever has changed meanwhile: an input that by now is known as an agent's words, an open breaker, a
+// quarantine, a declaration without runs. The same requests with a new key are refused.
+func TestKnownKeysComeBeforeChecks(t *testing.T) {
+	w, _, _ := onDuty(t, "", advisor(program(t), 20_000))
+	ask := func(key string, input json.RawMessage, own bool) (*client.Run, error) {
+		return w.root.StartRun(t.Context(), "incident-advisor", client.RunRequest{Input: input, Key: key, Own: own})
+	}
+	tagged := json.RawMessage(`{"incidentId":"INC-7","mode":"advise","from":[{"synthetic":true,"text":"short"}]}`)
+	mine, err := ask("mine", tagged, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ask("another", tagged, false); problemCode(err) != "conflict" {
+		t.Errorf("an agent's words with a new key: %v", err)
+	}
+	if r, err := ask("mine", tagged, false); err != nil || r.RunID != mine.RunID {
+		t.Errorf("an agent's words with a known key: %+v %v", r, err)
+	}
+	if _, err := w.root.Run(t.Context(), mine.RunID, 50*time.Second); err != nil { // so that it does not end between those that fail
+		t.Fatal(err)
+	}
+	var first *client.Run
+	for i := range 6 { // five in a row open the agent's breaker
+		r, err := ask(fmt.Sprint("crash", i), runInput("crash"), false)
+		if i == 5 {
+			if problemCode(err) != "breaker.open" {
+				t.Fatalf("the breaker is closed: %+v %v", r, err)
+			}
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i == 0 {
+			first = r
+		}
+		if r, err = w.root.Run(t.Context(), r.RunID, 50*time.Second); err != nil || r.Status != "failed" {
+			t.Fatalf("%+v %v", r, err)
+		}
+	}
+	again := func(when string) {
+		t.Helper()
+		if r, err := ask("crash0", runInput("crash"), false); err != nil || r.RunID != first.RunID || r.Status != "failed" {
+			t.Errorf("a known key %s: %+v %v", when, r, err)
+		}
+		if r, err := ask("crash0", runInput("advise"), false); problemCode(err) != "conflict" {
+			t.Errorf("a known key with another input %s: %+v %v", when, r, err)
+		}
+	}
+	again("with an open breaker")
+	if _, err := w.root.Quarantine(t.Context(), "incident-advisor", "test"); err != nil {
+		t.Fatal(err)
+	}
+	again("in quarantine")
+	if _, err := w.root.Kill(t.Context(), "incident-advisor", "test"); err != nil {
+		t.Fatal(err)
+	}
+	again("under the kill switch")
+	if r, err := ask("new", runInput("advise"), false); err != nil || r.Status != "SKIPPED" {
+		t.Errorf("a new key under the kill switch: %+v %v", r, err)
+	}
+	if r, err := ask("tagged", tagged, false); err != nil || r.Status != "SKIPPED" {
+		t.Errorf("the switch is asked before the input is looked at: %+v %v", r, err)
+	}
+	if _, err := w.root.Unkill(t.Context(), "incident-advisor", "test"); err != nil {
+		t.Fatal(err)
+	}
+	write(t, w.place.dir+"/agents/a0.yaml", advisor("", 20_000))
+	if _, err := w.root.Reload(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	again("without runs")
+}
+
 // An agent behind an address: what goes out and what comes back is signed.
 func TestRunOfAnAddress(t *testing.T) {
 	t.Setenv("ADVISOR_SECRET", "correct horse")
