@@ -270,9 +270,19 @@ var places = []place{
 	{"/audit", "Audit", []identity.Role{identity.Auditor}},
 }
 
+// inSight is how many of them stand beside the menu on a phone.
+const inSight = 2
+
 type place struct {
 	Path, Name string
 	roles      []identity.Role
+}
+
+// placeLink is one of them as a page shows it.
+type placeLink struct {
+	place
+	Here    bool   // the page belongs to it
+	Waiting string // how many approvals and plans wait
 }
 
 //go:embed templates/*.html
@@ -363,8 +373,8 @@ type frame struct {
 	Now            time.Time
 	Person         *identity.Principal // nil: nobody is signed in
 	Live           bool                // it gets events about changes
-	Places         []place
-	Place          string
+	Places, More   []placeLink // where the person may go. On a phone, those of More are in a menu
+	Elsewhere      string      // the name of the one in More that this page belongs to, or ""
 	Waiting        string // how many approvals and plans wait; "" if the person may not see them
 	Observing      string // that the gateway only observes, or ""
 	Again          string // the path that the browser is sent to at once, or ""
@@ -374,13 +384,21 @@ type frame struct {
 // show renders a page for who is signed in.
 func (c *Console) show(w http.ResponseWriter, r *http.Request, p identity.Principal, v view) {
 	f := frame{Person: &p, Live: reads(p)}
-	for _, place := range places {
-		if len(place.roles) == 0 || slices.ContainsFunc(place.roles, p.Has) {
-			f.Places = append(f.Places, place)
-		}
-	}
 	if f.Live {
 		f.Waiting = c.waiting(r.Context())
+	}
+	for i, place := range places {
+		if len(place.roles) > 0 && !slices.ContainsFunc(place.roles, p.Has) {
+			continue
+		}
+		one := placeLink{place, place.Path == v.place, f.Waiting}
+		if i < inSight {
+			f.Places = append(f.Places, one)
+			continue
+		}
+		if f.More = append(f.More, one); one.Here {
+			f.Elsewhere = one.Name
+		}
 	}
 	if _, observes := c.o.Gateway.Observing(); observes {
 		f.Observing = gateway.ObservingWords
@@ -390,7 +408,7 @@ func (c *Console) show(w http.ResponseWriter, r *http.Request, p identity.Princi
 
 // render puts a page into the layout. html/template has escaped the body by then.
 func (c *Console) render(w http.ResponseWriter, v view, f frame) {
-	f.Title, f.Place, f.Version, f.Now = v.title, v.place, c.o.Version, c.o.Clock().UTC()
+	f.Title, f.Version, f.Now = v.title, c.o.Version, c.o.Clock().UTC()
 	f.Body = template.HTML(c.execute(v.template, v.data))
 	c.send(w, v.status, c.execute("layout", f))
 }

@@ -395,5 +395,45 @@ func (b *browser) accessible(page string) {
 			}
 		}
 	}
+	b.fits(page)
 	b.look("light", 1280)
+}
+
+// outOfSight names what of a page can't be seen without moving it sideways. Tables and what else is in a box of the class wide move by themselves.
+const outOfSight = `(() => {
+	const wide = document.documentElement.clientWidth, out = [];
+	if (document.documentElement.scrollWidth > wide) { out.push("the page is " + document.documentElement.scrollWidth + " wide"); }
+	for (const e of document.querySelectorAll("body *")) {
+		const box = e.closest(".wide"), r = e.getBoundingClientRect();
+		if (box && box !== e || e.closest(".skip, .unseen, svg *") || r.width === 0 || r.height === 0) { continue; }
+		const moves = e !== box && /auto|scroll/.test(getComputedStyle(e).overflowX) && e.scrollWidth > e.clientWidth + 1 && !/^(TEXTAREA|INPUT|SELECT)$/.test(e.tagName);
+		if (r.right > wide + 1 || r.left < -1 || moves) { out.push(e.outerHTML.slice(0, 120)); }
+	}
+	return out.slice(0, 5);
+})()`
+
+// fits fails the test if something of the page, or of its menu, is out of sight to the right or to the left on a small phone.
+func (b *browser) fits(page string) {
+	b.t.Helper()
+	for _, scheme := range []string{"light", "dark"} {
+		b.phone()
+		b.call("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]string{{"name": "prefers-color-scheme", "value": scheme}, {"name": "prefers-reduced-motion", "value": "reduce"}}})
+		b.settle()
+		b.screen(page + "-" + scheme + "-360")
+		for _, e := range eval[[]string](b, outOfSight) {
+			b.t.Errorf("%s, 360 wide, %s: out of sight: %s", page, scheme, e)
+		}
+	}
+	if !eval[bool](b, `!!document.getElementById("menu")`) {
+		return
+	}
+	b.do("open the menu", chromedp.Click(chromedp.CSS("#menu")))
+	b.screen(page + "-menu-360")
+	if n := eval[int](b, `[...document.querySelectorAll("#more a, #more button")].filter(e => { const r = e.getBoundingClientRect(); return r.width > 0 && r.left >= 0 && r.right <= 360 && r.top >= 0 && r.bottom <= 640 }).length`); n < 2 {
+		b.t.Errorf("%s: %d entries of the menu are in sight", page, n)
+	}
+	for _, e := range eval[[]string](b, outOfSight) {
+		b.t.Errorf("%s, 360 wide, with the menu: out of sight: %s", page, e)
+	}
+	b.do("close the menu", chromedp.Click(chromedp.CSS("#menu")))
 }

@@ -154,7 +154,7 @@ func busy(t *testing.T, words string) (d *desk, paths []string) {
 		paths = append(paths, "/approvals/"+approval)
 	}
 	paths = append(paths, "/approvals/"+pending+"/modify", "/approvals/"+pending+"/similar", "/sessions", "/sessions/"+id, "/sessions/"+planned, "/sessions/"+careful,
-		"/tools", "/tools/unread", "/tools/labels", "/tools/stored", "/tools/bank.transfer", "/tools/strange.note", "/agents", "/agents/tester", "/agents/stopped", "/agents/aside", "/audit", "/audit/3")
+		"/tools", "/tools/unread", "/tools/labels", "/tools/stored", "/tools/bank.transfer", "/tools/strange.note", "/agents", "/agents/tester", "/agents/stopped", "/agents/aside", "/runs", "/knowledge", "/audit", "/audit/3")
 	return d, paths
 }
 
@@ -184,6 +184,35 @@ func TestPeoplePages(t *testing.T) {
 		})
 	}
 	b.t, plain.t = t, t
+	for _, route := range consoleRoutes(t) {
+		visits := regexp.MustCompile("^" + regexp.MustCompile(`\\\{[a-z]+\\\}`).ReplaceAllString(regexp.QuoteMeta(route), "[^/]+") + `(\?|$)`).MatchString
+		if !slices.ContainsFunc(paths, visits) && !lookedAtElsewhere[route] {
+			t.Errorf("no test looks at the page %s", route)
+		}
+	}
+}
+
+// lookedAtElsewhere are the routes that are no pages, and the pages that other tests look at with what is on them.
+var lookedAtElsewhere = map[string]bool{
+	"/events": true, "/approvals/count": true, "/approvals/plans": true, "/audit/download": true,
+	"/runs/{id}": true, "/recommendations": true, "/recommendations/{id}": true, // TestRunsInTheBrowser
+	"/knowledge/{id}": true, // TestPeopleKnowledge
+}
+
+// consoleRoutes are the paths of the console's pages.
+func consoleRoutes(t testing.TB) (all []string) {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(root(), "internal", "console", "console.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range regexp.MustCompile(`\{"GET", "(/[^"]*)"`).FindAllStringSubmatch(string(b), -1) {
+		all = append(all, strings.TrimSuffix(m[1], "{$}"))
+	}
+	if len(all) < 20 {
+		t.Fatalf("%d routes", len(all))
+	}
+	return all
 }
 
 // A message that nobody gets stands on the overview of who operates, with why.
