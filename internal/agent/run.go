@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"net/url"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -20,15 +21,16 @@ type RunKind string
 const (
 	RunHTTP    RunKind = "http"    // the gateway posts the input to an address and reads the answer
 	RunCommand RunKind = "command" // the gateway starts a program in the sandbox
-	runModel   RunKind = "model"   // needs the model door, which this version has not: refused
+	RunModel   RunKind = "model"   // the gateway asks a model itself, and makes the calls that it asks for
 )
 
-// Run says how the agent's runs are carried out: by an address or by a program.
+// Run says how the agent's runs are carried out: by an address, by a program or by a model.
 type Run struct {
 	Kind    RunKind  `json:"kind"`
 	URL     string   `json:"url,omitempty"`     // http
 	Secret  string   `json:"secret,omitempty"`  // http: "${NAME}", the environment variable with the key of the signatures
 	Command []string `json:"command,omitempty"` // command: the program and its arguments
+	Model   string   `json:"model,omitempty"`   // model: one of dataSources.models
 }
 
 // Loopback tells whether the address of a run of kind http is on this machine.
@@ -96,28 +98,28 @@ func (r *reader) runOf(at string, n *yaml.Node, d *Declaration) {
 	run := &Run{}
 	before := len(r.problems)
 	r.fields(at, n, []field{
-		{"kind", "http or command", func(at string, n *yaml.Node) {
-			word(r, &run.Kind, RunHTTP, RunCommand, runModel)(at, n)
-			if run.Kind == runModel {
-				r.problem(n, at, "this version can't run a model itself", "write kind: http or kind: command, and call the model there")
-			}
-		}},
+		{"kind", "http, command or model", word(r, &run.Kind, RunHTTP, RunCommand, RunModel)},
 		{"url", "", r.checked(&run.URL, checkRunURL)},
 		{"secret", "", r.checked(&run.Secret, checkSecret)},
 		{"command", "", r.list(&run.Command, anything)},
+		{"model", "", r.str(&run.Model)},
 	})
 	if len(r.problems) > before {
 		return
 	}
-	switch http := run.Kind == RunHTTP; {
-	case http && run.URL == "":
+	switch {
+	case run.Kind == RunHTTP && run.URL == "":
 		r.problem(n, at+".url", "is missing", "a run of kind http needs the address that answers it")
-	case http && run.Command != nil:
+	case run.Kind != RunCommand && run.Command != nil:
 		r.problem(n, at+".command", "is for runs of kind command", "remove it, or write kind: command")
-	case !http && len(run.Command) == 0:
+	case run.Kind == RunCommand && len(run.Command) == 0:
 		r.problem(n, at+".command", "is missing", "a run of kind command needs a program, as in [python3, ./advisor.py]")
-	case !http && (run.URL != "" || run.Secret != ""):
+	case run.Kind != RunHTTP && (run.URL != "" || run.Secret != ""):
 		r.problem(n, at, "url and secret are for runs of kind http", "remove them, or write kind: http")
+	case run.Kind == RunModel && run.Model == "":
+		r.problem(n, at+".model", "is missing", "a run of kind model needs the model that works, one of dataSources.models")
+	case run.Kind != RunModel && run.Model != "":
+		r.problem(n, at+".model", "is for runs of kind model", "remove it, or write kind: model")
 	case len(run.Command) > 64:
 		r.problem(n, at+".command", "has more than 64 words", "")
 	default:
@@ -232,6 +234,9 @@ func lintRun(d *Declaration) (all []Problem) {
 	if d.Run != nil && d.Run.Kind == RunHTTP && d.Run.Secret == "" && !d.Run.Loopback() {
 		all = append(all, Problem{File: d.File, Field: "run.url", Severity: P1, Problem: "nothing signs what goes to the run's address and what comes back: whoever can answer there can answer for the agent",
 			Remedy: "set run.secret to an environment variable, as in ${ADVISOR_SECRET}"})
+	}
+	if d.Run != nil && d.Run.Kind == RunModel && !slices.Contains(d.DataSources.Models, d.Run.Model) {
+		all = append(all, Problem{File: d.File, Field: "run.model", Severity: P0, Problem: display.Quote(d.Run.Model, shownMost) + " is not one of the agent's models", Remedy: "add it to dataSources.models, or name one of those"})
 	}
 	return all
 }

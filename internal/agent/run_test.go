@@ -39,7 +39,10 @@ recommendationActions:
 
 func TestBadRunsAndActionsAreRefused(t *testing.T) {
 	for text, want := range map[string]string{
-		"run: {kind: model}":  "run.kind: this version can't run a model itself",
+		"run: {kind: model}": "run.model: is missing",
+		"run: {kind: model, model: claude-sonnet-4-5-20250929, url: 'https://advisor.example/'}": "url and secret are for runs of kind http",
+		"run: {kind: model, model: claude-sonnet-4-5-20250929, command: [a]}":                    "run.command: is for runs of kind command",
+		"run: {kind: command, command: [a], model: claude-sonnet-4-5-20250929}":                  "run.model: is for runs of kind model",
 		"run: {kind: shell}":  `run.kind: "shell" is not known (write http or command or model)`,
 		"run: {command: [a]}": "run.kind: is missing",
 		"run: here":           "run: must be a mapping",

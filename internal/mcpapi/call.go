@@ -264,68 +264,7 @@ func refused(v fault.Verdict) json.RawMessage {
 		Content []block                  `json:"content"`
 		IsError bool                     `json:"isError"`
 		Meta    map[string]fault.Verdict `json:"_meta"`
-	}{[]block{{"text", explain(v)}}, true, map[string]fault.Verdict{"sallyport/verdict": v}})
-}
-
-// explain tells a model the verdict: what happened, why, and what it can do.
-func explain(v fault.Verdict) string {
-	var b strings.Builder
-	switch {
-	case v.Status != "":
-		b.WriteString(v.Status + ": ")
-	case v.Decision == fault.Ask:
-		b.WriteString("Not done yet: ")
-	case v.Stage == "act", v.Stage == "inspect", v.Stage == "outcome":
-		b.WriteString("Failed: ")
-	default:
-		b.WriteString("Refused: ")
-	}
-	b.WriteString(v.Reason)
-	for _, c := range v.Because {
-		switch {
-		case c.Label != "" && c.Operation != "":
-			b.WriteString("\nThe session holds the label " + c.Label + " since " + c.Operation + " was called")
-			if c.CallID != "" {
-				b.WriteString(" (" + c.CallID + ")")
-			}
-			b.WriteString(".")
-		case c.Label != "":
-			b.WriteString("\nThe session holds the label " + c.Label + ".")
-		case c.Detail != "" && (strings.Contains(v.Reason, c.Detail) || strings.HasSuffix(c.Detail, ": "+v.Reason)): // the reason has it
-		case c.Detail != "" && c.Code != "" && v.Decision == fault.Ask:
-			b.WriteString("\nAsked by " + c.Detail)
-		case c.Detail != "" && c.Code == fault.DeclarationInvalid && strings.Contains(c.Detail, ": "):
-			b.WriteString("\n- " + c.Detail)
-		case c.Detail != "" && c.Code != "" && c.Code == v.Code:
-			b.WriteString("\nThe field at fault: " + c.Detail + ".")
-		case c.Detail != "" && c.CallID != "":
-			b.WriteString("\nDetail: " + c.Detail + " (" + c.Operation + ", " + c.CallID + ").")
-		case c.Detail != "":
-			b.WriteString("\nDetail: " + c.Detail + ".")
-		case c.Code != "":
-			b.WriteString("\nBecause of " + string(c.Code) + ".")
-		}
-	}
-	switch {
-	case v.ApprovalID == nil:
-	case v.Decision == fault.Ask:
-		b.WriteString("\nThe question to the person is " + *v.ApprovalID + ". Nothing runs by itself when it is answered: the very same call has to be made again.")
-	default: // a person wants another call instead
-		b.WriteString("\nThe question about the call that the person wants instead is " + *v.ApprovalID + ". It does not run by itself either.")
-	}
-	if len(v.Remedies) > 0 {
-		b.WriteString("\nWhat you can do:")
-		for _, r := range v.Remedies {
-			b.WriteString("\n- " + r.Text)
-		}
-	}
-	if v.Retriable {
-		b.WriteString("\nThe same call can succeed later.")
-	} else {
-		b.WriteString("\nRepeating the same call will not help.")
-	}
-	b.WriteString("\nCode " + string(v.Code) + ", request " + v.RequestID + ".")
-	return b.String()
+	}{[]block{{"text", v.Explain()}}, true, map[string]fault.Verdict{"sallyport/verdict": v}})
 }
 
 // settle handles each kind of result. A complete one passes. If the upstream asks back, a client of 2026-07-28 gets its questions, with its state

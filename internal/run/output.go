@@ -324,8 +324,13 @@ const noModel = "none"
 const slackTime = time.Second
 
 // CheckClaims checks what an output says of its own run: agentId, timestamp, executionTime in milliseconds, tokensUsed and modelVersion, at its top or below
-// metadata. An output must not say that another agent made it, or that it was made at another time, that it took longer than it did, that it used more tokens than the declaration allows, or a model that the declaration does not name.
+// metadata. An output must not say that another agent made it, or that it was made at another time, that it took longer than it did, that it used more tokens than
+// the declaration allows, or than were measured of a model that the gateway asked, or a model that did not work.
 func CheckClaims(output json.RawMessage, d *agent.Declaration, m Measured) error {
+	worked := "" // the model that the gateway asked itself
+	if d.Run != nil && !m.Started.IsZero() {
+		worked = d.Run.Model
+	}
 	metadata, _ := call.Get(output, "metadata")
 	for at, object := range map[string]json.RawMessage{"": output, "metadata.": metadata} {
 		var claims struct {
@@ -355,9 +360,16 @@ func CheckClaims(output json.RawMessage, d *agent.Declaration, m Measured) error
 			}
 		}
 		if n := claims.TokensUsed; n != nil {
-			if tokens, err := n.Float64(); err != nil || tokens < 0 || tokens > float64(d.MaxTokens) {
+			tokens, err := n.Float64()
+			if err != nil || tokens < 0 || tokens > float64(d.MaxTokens) {
 				return fault.New(fault.OutputInvalid, "It is over the declaration's maxTokens, which is %d.", d.MaxTokens).At(at + "tokensUsed")
 			}
+			if (m.Tokens > 0 || worked != "") && tokens > float64(m.Tokens) { // what another model took is not measured here
+				return fault.New(fault.OutputInvalid, "It is not what was measured, which is %d.", m.Tokens).At(at + "tokensUsed")
+			}
+		}
+		if model := claims.ModelVersion; model != nil && worked != "" && *model != worked {
+			return fault.New(fault.OutputInvalid, "The model that worked is %s.", worked).At(at + "modelVersion")
 		}
 		if model := claims.ModelVersion; model != nil && !slices.Contains(d.DataSources.Models, *model) && !(*model == noModel && len(d.DataSources.Models) == 0) {
 			return fault.New(fault.OutputInvalid, "The declaration names no such model under dataSources.models.").At(at + "modelVersion")

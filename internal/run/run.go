@@ -62,7 +62,7 @@ type Run struct {
 	Quality     Quality         `json:"quality,omitzero"`
 	Calls       int             `json:"calls"`            // that ran
 	Writes      []string        `json:"writes,omitempty"` // operations that changed something and ran, whatever became of the run
-	Tokens      int             `json:"tokens"`           // that were measured: none without a model behind the gateway
+	Tokens      int             `json:"tokens"`           // of models, as their providers counted them; none of a model that was not asked through the gateway
 	Recommended string          `json:"recommendation_id,omitempty"`
 
 	Print   []uint64 `json:"-"` // fingerprint of what in its output it did not read, to recognise it when it comes back
@@ -107,6 +107,7 @@ type End struct {
 	Citations  []Checked
 	Quality    Quality
 	Calls      int
+	Tokens     int
 	Writes     []string
 	Recommends string // the id of the recommendation in the output; "" if there is none
 }
@@ -123,7 +124,7 @@ func (r Run) Finish(e End, now time.Time) (Run, error) {
 	}
 	r.Status, r.Verdict, r.EndedBy, r.Ended = e.Status, e.Verdict, e.By, now.UTC()
 	r.Output, r.OutputHash, r.Citations, r.Quality, r.Calls, r.Writes, r.Recommended = e.Output, e.OutputHash, e.Citations, e.Quality, e.Calls, e.Writes, e.Recommends
-	r.Synthetic, r.Labels, r.Print = e.Output != nil, e.Labels, e.Print
+	r.Synthetic, r.Labels, r.Print, r.Tokens = e.Output != nil, e.Labels, e.Print, e.Tokens
 	for _, id := range e.Returned {
 		if !slices.Contains(r.Returned, id) {
 			r.Returned = append(slices.Clone(r.Returned), id)

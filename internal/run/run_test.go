@@ -181,6 +181,34 @@ func TestClaims(t *testing.T) {
 	}
 }
 
+// What a model took that the gateway asked is known to the token, and which model that was.
+func TestClaimsOfModels(t *testing.T) {
+	start := time.Date(2026, 1, 31, 8, 0, 0, 0, time.UTC)
+	const worked, other = "claude-sonnet-4-5-20250929", "gpt-4o-2024-11-20"
+	for _, c := range []struct {
+		model, output string
+		tokens        int
+		field         string
+	}{
+		{worked, `{"tokensUsed":0,"modelVersion":"` + worked + `"}`, 7, ""},
+		{worked, `{"tokensUsed":7}`, 7, ""},
+		{worked, `{"tokensUsed":8}`, 7, "tokensUsed"},
+		{worked, `{"tokensUsed":1}`, 0, "tokensUsed"},
+		{worked, `{"modelVersion":"` + other + `"}`, 7, "modelVersion"},
+		{"", `{"tokensUsed":8}`, 7, "tokensUsed"},
+		{"", `{"tokensUsed":8}`, 0, ""}, // of a model that was not asked here
+		{"", `{"modelVersion":"` + other + `"}`, 7, ""},
+	} {
+		d := *declared(t, adviceSchema)
+		d.DataSources.Models = []string{worked, other}
+		d.Run = &agent.Run{Model: c.model}
+		err := CheckClaims(json.RawMessage(c.output), &d, Measured{Tokens: c.tokens, Started: start, Ended: start})
+		if (err == nil) != (c.field == "") || err != nil && fault.Of(err).Field != c.field {
+			t.Errorf("%+v: %v", c, err)
+		}
+	}
+}
+
 func citing(list string, more ...string) json.RawMessage {
 	return json.RawMessage(`{"action":"WAIT","why":"disk is full","citations":[` + list + `]` + strings.Join(more, "") + `}`)
 }

@@ -2,6 +2,7 @@ package runner
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/fault"
+	"sallyport.example/internal/models/wire"
 	"sallyport.example/internal/run"
 	"sallyport.example/internal/session"
 	"sallyport.example/internal/standing"
@@ -63,11 +65,14 @@ func (c *carried) work() run.End {
 	defer cancel()
 	var raw []byte
 	var err error
-	if c.r.o.Gateway.Standing().Killed(c.decl.AgentID) { // pulled before Enter
+	switch kind := c.decl.Run.Kind; {
+	case c.r.o.Gateway.Standing().Killed(c.decl.AgentID): // pulled before Enter
 		c.stop(standing.ErrKilled)
-	} else if c.decl.Run.Kind == agent.RunHTTP {
+	case kind == agent.RunHTTP:
 		raw, err = c.post(limit)
-	} else {
+	case kind == agent.RunModel:
+		raw, err = c.think(limit)
+	default:
 		raw, err = c.execute(limit)
 	}
 	took := time.Since(began)
@@ -100,7 +105,7 @@ func (c *carried) work() run.End {
 		end.Status, end.Verdict = run.Failed, &v
 		return end
 	}
-	c.validate(&end, raw, reads, run.Measured{Took: took, Started: c.run.Started, Ended: c.r.o.Clock()})
+	c.validate(&end, raw, reads, run.Measured{Took: took, Tokens: end.Tokens, Started: c.run.Started, Ended: c.r.o.Clock()})
 	return end
 }
 
@@ -165,7 +170,8 @@ func (c *carried) validate(end *run.End, raw []byte, reads []run.Read, m run.Mea
 	end.Status, end.Output, end.Citations, end.Print = run.Done, output, cited, printOf(output, reads, c.run.Input).Sample()
 }
 
-// reads are the calls of a session that brought something. What changed something is named in end, and all that ran are counted.
+// reads are the calls of a session that brought something. What changed something is named in end, and all that ran are counted, as are the tokens of models:
+// what a model says is the agent's own thinking, and no source.
 func (r *Runner) reads(ctx context.Context, session string, since time.Time, end *run.End) (all []run.Read, err error) {
 	type started struct {
 		entry audit.Entry
@@ -179,6 +185,10 @@ func (r *Runner) reads(ctx context.Context, session string, since time.Time, end
 			return nil, err
 		}
 		for _, e := range page {
+			if e.Action == string(call.AskModel) {
+				end.Tokens += tokensOf(e)
+				continue
+			}
 			switch s := calls[e.CallID]; {
 			case e.Kind == audit.Intent && s == nil:
 				calls[e.CallID] = &started{entry: e}
@@ -206,6 +216,17 @@ func (r *Runner) reads(ctx context.Context, session string, since time.Time, end
 		}
 	}
 	return all, nil
+}
+
+// tokensOf are the tokens of an answer of a model, as its provider counted them.
+func tokensOf(e audit.Entry) int {
+	var said struct {
+		Tokens wire.Usage `json:"tokens"`
+	}
+	if e.Kind != audit.Outcome || json.Unmarshal(e.Detail, &said) != nil {
+		return 0
+	}
+	return int(said.Tokens.Input + said.Tokens.Output)
 }
 
 // labelsOf are the labels that a session holds.

@@ -227,7 +227,7 @@ func (r *Runner) Start(ctx context.Context, p identity.Principal, s Start) (run.
 	case !ok || agent.IsTrial(s.Agent):
 		return run.Run{}, r.o.Gateway.Standing().Declared(s.Agent)
 	case d.Run == nil:
-		return run.Run{}, fault.New(fault.Conflict, "The declaration of the agent %q says nothing under run, so it has no runs.", s.Agent).Try("Add run to its declaration: kind http with a url, or kind command with a command.")
+		return run.Run{}, fault.New(fault.Conflict, "The declaration of the agent %q says nothing under run, so it has no runs.", s.Agent).Try("Add run to its declaration: kind http with a url, kind command with a command, or kind model with a model.")
 	}
 	begun := run.New(d, requester, p.String(), input, r.o.Clock())
 	begun.Key, begun.Request = key, request

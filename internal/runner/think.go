@@ -1,0 +1,60 @@
+package runner
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+
+	"sallyport.example/internal/call"
+	"sallyport.example/internal/catalogue"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/identity"
+	"sallyport.example/internal/loop"
+)
+
+// Door is the door of the calls that the gateway makes for a run of kind model.
+const Door = "run"
+
+// think lets the declaration's model work on the task, in the run's session, and returns its answer.
+func (c *carried) think(ctx context.Context) ([]byte, error) {
+	g := c.r.o.Gateway
+	p := identity.Principal{Kind: identity.Session, ID: c.run.Session, Agent: c.decl.AgentID}
+	mine, err := g.Models(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	i := slices.IndexFunc(mine, func(op *catalogue.Operation) bool { return op.Model.ID == c.decl.Run.Model })
+	if i < 0 {
+		return nil, fault.New(fault.ModelUndeclared, "The configuration has no model %s.", c.decl.Run.Model).Try("An operator can add it to models in sallyport.yaml.")
+	}
+	listed, err := g.Listing(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	o := loop.Options{
+		Model: mine[i].Model.ID, Provider: mine[i].Model.Provider, MaxTokens: c.decl.MaxTokens, Now: c.r.o.Clock,
+		Task: "Work on this input and answer as you were told:\n" + string(c.run.Input),
+		Call: func(ctx context.Context, method call.Method, tool string, arguments json.RawMessage) (json.RawMessage, fault.Verdict) {
+			a := g.Call(ctx, gateway.Request{Principal: p, Method: method, Tool: tool, Arguments: arguments, Door: Door})
+			if a.RPCError != nil { // the server's own word
+				return nil, fault.Refuse("act", fault.UpstreamFailed, "The server answered with an error.")
+			}
+			return a.Result, a.Verdict
+		},
+	}
+	for _, t := range listed {
+		description, _ := call.GetText(t.Definition, "description")
+		schema, ok := call.Get(t.Definition, "inputSchema")
+		if !ok {
+			schema = json.RawMessage(`{"type":"object"}`)
+		}
+		o.Tools = append(o.Tools, loop.Tool{Name: t.Name, Description: description, Schema: schema})
+	}
+	constraint, err := g.SystemPrompt(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	o.System = loop.System(c.decl, constraint)
+	return loop.Run(ctx, o)
+}
