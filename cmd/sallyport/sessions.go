@@ -13,10 +13,7 @@ import (
 
 func (c *cli) sessions() *cobra.Command {
 	return group("sessions", "See and steer the agents' sessions", c.sessionList(),
-		c.session(about{use: "show SESSION", short: "Show a session with its labels and its plan", example: "sallyport sessions show sess_01J…"},
-			func(ctx context.Context, cl *client.Client, args []string, _ string) (*client.Session, error) {
-				return cl.Session(ctx, args[0])
-			}),
+		c.sessionShow(),
 		c.sessionOpen(), c.sessionNext(),
 		c.session(about{use: "phase SESSION planning|execution", short: "Move a session to a phase", example: "sallyport sessions phase sess_01J… execution --reason \"read only work\"", args: cobra.ExactArgs(2), reasoned: true},
 			func(ctx context.Context, cl *client.Client, args []string, reason string) (*client.Session, error) {

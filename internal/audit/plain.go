@@ -15,7 +15,7 @@ var doing = map[string]string{
 	"segment.seal": "file of the log sealed", "segment.start": "file of the log begun", "server.seen": "server looked at", "session.close": "session closed",
 	"session.definitions": "definitions shown", "session.hook_key": "prompt hook connected", "session.next": "fresh session allowed", "session.open": "session opened",
 	"session.phase": "phase changed", "session.release": "labels released", "session.remove_files": "files removed", "session.taint": "labels added",
-	"session.words": "person’s words added", Adopt: "rows taken over", "state.more": "more rows", "stored.release": "stored labels released",
+	"session.words": "person’s words added", Adopt: "rows taken over", "state.more": "more rows", "stored.label": "labels kept with a record", "stored.release": "stored labels released",
 	"token.create": "token made", "token.revoke": "token revoked", "tool.accept": "definition accepted", "tool.launch": "start of a server accepted",
 	"tool.quarantine": "changed definition set aside",
 }

@@ -373,11 +373,11 @@ type frame struct {
 	Now            time.Time
 	Person         *identity.Principal // nil: nobody is signed in
 	Live           bool                // it gets events about changes
-	Places, More   []placeLink // where the person may go. On a phone, those of More are in a menu
-	Elsewhere      string      // the name of the one in More that this page belongs to, or ""
-	Waiting        string // how many approvals and plans wait; "" if the person may not see them
-	Observing      string // that the gateway only observes, or ""
-	Again          string // the path that the browser is sent to at once, or ""
+	Places, More   []placeLink         // where the person may go. On a phone, those of More are in a menu
+	Elsewhere      string              // the name of the one in More that this page belongs to, or ""
+	Waiting        string              // how many approvals and plans wait; "" if the person may not see them
+	Observing      string              // that the gateway only observes, or ""
+	Again          string              // the path that the browser is sent to at once, or ""
 	Body           template.HTML
 }
 

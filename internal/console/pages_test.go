@@ -381,7 +381,7 @@ func TestSessionPage(t *testing.T) {
 		t.Fatalf("not refused: %+v", refused.Verdict)
 	}
 	page := w.ask("viewer", "/sessions/"+s.ID, nil).Body.String()
-	contains(t, page, `role="img"`, "timeline-title", "timeline-small-desc", "because of <strong>internal</strong> from number 4, mail.search", `class="tie refused"`,
+	contains(t, page, `role="img"`, "timeline-title", "timeline-small-desc", "Because of <strong>internal</strong> from step 4, mail.search", `class="tie refused"`,
 		"waits for a person", "slack.post", `<a href="/approvals/appr_`, "flow.contaminated", "+ internal", "Label internal from number 4, mail.search.", "A request waits for a person")
 	if strings.Contains(page, "/audit") || strings.Contains(page, "What you can do") {
 		t.Error("a viewer is offered what is not theirs")

@@ -69,8 +69,9 @@ type moment struct {
 	Because   []tie    // why it was not simply permitted
 	Evidence  []string // the sources of its arguments, a sentence each
 	Phase     session.Phase
-	Who       string // of a person's act
-	Arguments string // hex SHA-256 of a call's arguments
+	Who       string   // of a person's act
+	Arguments string   // hex SHA-256 of a call's arguments
+	Records   []record // what is on record about it, oldest first
 
 	request string
 	settled bool // the question was answered for good
@@ -229,11 +230,29 @@ func isCall(e audit.Entry) bool {
 // may be the one who is tested.
 func asks(e audit.Entry) bool { return e.Action == "approval.ask" || e.Action == "approval.drill" }
 
+// record is an entry about a moment as the list shows it.
+type record struct {
+	Index             int64
+	At                time.Time
+	Words, By         string
+	Took              int64 // milliseconds
+	Arguments, Result *audit.Payload
+}
+
+// recordOf leaves out who asked: it would tell a question that tests people.
+func recordOf(e audit.Entry) record {
+	r := record{Index: e.Index, At: e.At, Words: audit.Plain(e), By: e.Actor, Took: e.DurationMS, Arguments: e.Arguments, Result: e.Result}
+	if asks(e) {
+		r.By = ""
+	}
+	return r
+}
+
 // add makes a moment in the next column.
 func (r *timelineBuilder) add(e audit.Entry, l lane) *moment {
 	r.t.Moments = append(r.t.Moments, moment{
 		Column: len(r.t.Moments), First: e.Index, Last: e.Index, At: e.At, Lane: l, Operation: e.Operation, CallID: e.CallID, request: e.RequestID,
-		Fate: fateDone,
+		Fate: fateDone, Records: []record{recordOf(e)},
 	})
 	return &r.t.Moments[len(r.t.Moments)-1]
 }
@@ -299,6 +318,7 @@ func (r *timelineBuilder) addAct(e audit.Entry) {
 			if i, ok := r.byAsk[m.Approval]; ok {
 				about := &r.t.Moments[i]
 				about.Answers = append(about.Answers, answerWords(answer, e.Actor))
+				about.Records = append(about.Records, recordOf(e))
 				about.settled = about.settled || answer != "defer" && answer != "approve"
 			}
 			return
@@ -372,6 +392,7 @@ func (r *timelineBuilder) moment(e audit.Entry) *moment {
 	for _, key := range []string{"c" + e.CallID, "r" + e.RequestID} {
 		if i, ok := r.byCall[key]; ok && len(key) > 1 {
 			r.byCall["c"+e.CallID], r.byCall["r"+e.RequestID] = i, i
+			r.t.Moments[i].Records = append(r.t.Moments[i].Records, recordOf(e))
 			return &r.t.Moments[i]
 		}
 	}
@@ -676,7 +697,7 @@ func (m moment) Title() string {
 	}
 	word, ok := map[string]string{
 		"session.open": "Session opened", "session.definitions": "Definitions listed", "session.close": "Session closed", "session.release": "Labels released", "plan.approve": "Plan approved",
-		"plan.reject": "Plan rejected", "session.remove_files": "Files removed", "token.create": "Token made",
+		"plan.reject": "Plan rejected", "session.remove_files": "Files removed", "token.create": "Token made", "stored.label": "Labels kept with a record",
 	}[m.Operation]
 	if ok {
 		return word
@@ -697,6 +718,16 @@ func (m moment) Number() int { return m.Column + 1 }
 // Word names its lane in the list.
 func (m moment) Word() string {
 	return map[lane]string{laneSources: "source", laneSinks: "sink", laneWrites: "write", laneOthers: "", lanePlans: "", lanePeople: ""}[m.Lane]
+}
+
+// Key names the moment as it is now: it changes with what is known about it.
+func (m moment) Key() string {
+	return fmt.Sprintf("%d-%d-%s", m.First, len(m.Records), m.Fate)
+}
+
+// Unfolded tells whether the list shows the moment's particulars from the beginning: where something did not simply run.
+func (m moment) Unfolded() bool {
+	return m.Fate != fatePermitted && m.Fate != fateDone || m.Shadow
 }
 
 // FromNumber is the place in the list of the call that brought the label.

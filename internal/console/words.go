@@ -24,25 +24,26 @@ const firstLength = 160
 // words are the functions that templates use.
 func (c *Console) words() template.FuncMap {
 	return template.FuncMap{
-		"p":      func(s any) string { return display.Line(fmt.Sprint(s), shownLength) },
-		"whole":  func(s any) string { return display.Line(fmt.Sprint(s), 64<<10) },
-		"at":     func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05") },
-		"stamp":  func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
-		"clock":  func(t time.Time) string { return t.UTC().Format("15:04") },
-		"called": call.TimeOf,
-		"plain":  func(e audit.Entry) string { return display.Line(audit.Plain(e), shownLength) },
-		"data":   func(label any) string { return review.Data(fmt.Sprint(label)) },
-		"ago":    func(t time.Time) string { return length(c.o.Clock().Sub(t)) + " ago" },
-		"loaded": HowLoaded,
-		"left":   func(t time.Time) string { return length(t.Sub(c.o.Clock())) },
-		"short":  func(hash string) string { return hash[:min(12, len(hash))] },
-		"lower":  strings.ToLower,
-		"odd":    threat.NameLookalike,
-		"asset":  func(name string) string { return assetPaths[name] },
-		"count":  count,
-		"less":   func(n int) int { return n - 1 },
-		"more":   func(n int) int { return n + 1 },
-		"first":  func(raw json.RawMessage) string { return display.Line(string(raw), firstLength) },
+		"p":       func(s any) string { return display.Line(fmt.Sprint(s), shownLength) },
+		"whole":   func(s any) string { return display.Line(fmt.Sprint(s), 64<<10) },
+		"at":      func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05") },
+		"stamp":   func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
+		"clock":   func(t time.Time) string { return t.UTC().Format("15:04") },
+		"called":  call.TimeOf,
+		"plain":   func(e audit.Entry) string { return display.Line(audit.Plain(e), shownLength) },
+		"payload": payload,
+		"data":    func(label any) string { return review.Data(fmt.Sprint(label)) },
+		"ago":     func(t time.Time) string { return length(c.o.Clock().Sub(t)) + " ago" },
+		"loaded":  HowLoaded,
+		"left":    func(t time.Time) string { return length(t.Sub(c.o.Clock())) },
+		"short":   func(hash string) string { return hash[:min(12, len(hash))] },
+		"lower":   strings.ToLower,
+		"odd":     threat.NameLookalike,
+		"asset":   func(name string) string { return assetPaths[name] },
+		"count":   count,
+		"less":    func(n int) int { return n - 1 },
+		"more":    func(n int) int { return n + 1 },
+		"first":   func(raw json.RawMessage) string { return display.Line(string(raw), firstLength) },
 		"yes": func(votes []approval.Vote) (n int) {
 			for _, v := range votes {
 				if v.Decision == approval.Approve {
@@ -52,6 +53,20 @@ func (c *Console) words() template.FuncMap {
 			return n
 		},
 	}
+}
+
+// payloadLength is how many bytes of a payload are shown in a list; the page of its entry has it whole.
+const payloadLength = 600
+
+// payload is what the log shows of arguments or a result.
+func payload(p *audit.Payload) string {
+	switch {
+	case p == nil:
+		return ""
+	case len(p.Shown) > 0:
+		return display.Line(string(p.Shown), payloadLength)
+	}
+	return plural(int(p.Size), "byte") + ", on the page of the entry"
 }
 
 // length writes a time in its largest unit, rounded down: 45 s, 12 min, 3 h, 5 d.
