@@ -7,10 +7,14 @@ import (
 )
 
 // This file is the form in which an Observation is kept. Records have a compact one, which begins with the byte compactForm: the length of each text
-// stands before it, numbers are unsigned varints, and field names and classes stand once each. Approvals and what a call gave away are rare, and JSON.
-// So were records in versions before, which are still read.
+// stands before it, numbers are unsigned varints, and field names and classes stand once each. With the flags of a value stands the kind that formOf
+// found, so that who reads it need not look again; when formOf changes, compactForm does. Approvals and what a call gave away are rare, and JSON.
+// So were records in versions before, which are still read, as are those that begin with withoutKinds.
 
-const compactForm = 1
+const (
+	withoutKinds = 1
+	compactForm  = 2
+)
 
 var errForm = errors.New("evidence: its form is broken")
 
@@ -41,7 +45,7 @@ func (o Observation) MarshalBinary() ([]byte, error) {
 			v := &r.Values[j]
 			e.name(v.Field)
 			e.name(string(v.Class))
-			e.flags(v.ID, v.Code, v.Many, v.Hash != "")
+			e.flags(v.ID, v.Code, v.Many, v.Hash != "", v.kind&1 != 0, v.kind&2 != 0, v.kind&4 != 0, v.same)
 			e.text(v.Text)
 			if v.Hash != "" {
 				e.text(v.Hash)
@@ -53,7 +57,7 @@ func (o Observation) MarshalBinary() ([]byte, error) {
 
 // UnmarshalBinary decodes what MarshalBinary has encoded, in this version or one before.
 func (o *Observation) UnmarshalBinary(b []byte) error {
-	if len(b) == 0 || b[0] != compactForm {
+	if len(b) == 0 || b[0] != compactForm && b[0] != withoutKinds {
 		return json.Unmarshal(b, o)
 	}
 	d := scanner{rest: string(b[1:])}
@@ -77,7 +81,11 @@ func (o *Observation) UnmarshalBinary(b []byte) error {
 		for j := range r.Values {
 			v, hidden := &r.Values[j], false
 			v.Field, v.Class = d.name(), class(d.name())
-			d.flags(&v.ID, &v.Code, &v.Many, &hidden)
+			if b[0] == withoutKinds {
+				d.flags(&v.ID, &v.Code, &v.Many, &hidden)
+			} else {
+				d.value(v, &hidden)
+			}
 			if v.Text = d.text(); hidden {
 				v.Hash = d.text()
 			}
@@ -176,6 +184,20 @@ func (d *scanner) name() string {
 	}
 	d.fail()
 	return ""
+}
+
+// value reads the flags of a value.
+func (d *scanner) value(v *seenValue, hidden *bool) {
+	var one, two, four bool
+	d.flags(&v.ID, &v.Code, &v.Many, hidden, &one, &two, &four, &v.same)
+	for i, set := range []bool{one, two, four} {
+		if set {
+			v.kind |= 1 << i
+		}
+	}
+	if v.kind > text || v.kind == formless && v.same {
+		d.fail()
+	}
 }
 
 func (d *scanner) flags(all ...*bool) {

@@ -4,9 +4,12 @@ import (
 	"bytes"
 	"encoding/json"
 	"reflect"
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"sallyport.example/lab/sample"
 )
 
 // What is kept of records says what was seen, in the compact form as in the JSON of versions before.
@@ -23,7 +26,11 @@ func TestKeptForm(t *testing.T) {
 					return namedBy{name.Draw(t, "field"), text.Draw(t, "text"), flag.Draw(t, "id"), flag.Draw(t, "many"), flag.Draw(t, "list"), flag.Draw(t, "made")}
 				}), 0, 3).Draw(t, "by"),
 				Values: rapid.SliceOfN(rapid.Custom(func(t *rapid.T) seenValue {
-					return seenValue{name.Draw(t, "field"), text.Draw(t, "text"), rapid.SampledFrom([]class{classTrusted, classSystem, classFree}).Draw(t, "class"), text.Draw(t, "hash"), flag.Draw(t, "id"), flag.Draw(t, "code"), flag.Draw(t, "many")}
+					v := seenValue{Field: name.Draw(t, "field"), Text: text.Draw(t, "text"), Class: rapid.SampledFrom([]class{classTrusted, classSystem, classFree}).Draw(t, "class"), Hash: text.Draw(t, "hash"), ID: flag.Draw(t, "id"), Code: flag.Draw(t, "code"), Many: flag.Draw(t, "many")}
+					if v.kind = rapid.SampledFrom([]kind{formless, mail, link, number, account, kind(5)}).Draw(t, "kind"); v.kind != formless {
+						v.same = flag.Draw(t, "same")
+					}
+					return v
 				}), 0, 4).Draw(t, "values"),
 			}
 		}), 1, 4).Draw(t, "records")
@@ -44,8 +51,14 @@ func TestKeptForm(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := old.UnmarshalBinary(j); err != nil || !reflect.DeepEqual(old, o) {
-			t.Fatalf("%v\n%+v\n%+v", err, o, old)
+		bare := o.withoutKinds()
+		if err := old.UnmarshalBinary(j); err != nil || !reflect.DeepEqual(old, bare) {
+			t.Fatalf("%v\n%+v\n%+v", err, bare, old)
+		}
+		first, err := bare.MarshalBinary() // that of the first compact form differs by its number alone
+		first[0] = withoutKinds
+		if old := (Observation{}); err != nil || old.UnmarshalBinary(first) != nil || !reflect.DeepEqual(old, bare) {
+			t.Fatalf("%v\n%+v\n%+v", err, bare, old)
 		}
 		for i := range b { // cut short, it is refused as a whole
 			if err := got.UnmarshalBinary(b[:i]); err == nil {
@@ -59,6 +72,60 @@ func TestKeptForm(t *testing.T) {
 			t.Fatal("a broken form has changed an observation")
 		}
 	})
+}
+
+// withoutKinds is the observation as versions before kept it.
+func (o Observation) withoutKinds() Observation {
+	o.Records = slices.Clone(o.Records)
+	for i, r := range o.Records {
+		r.Values = slices.Clone(r.Values)
+		for j := range r.Values {
+			r.Values[j].kind, r.Values[j].same = formless, false
+		}
+		o.Records[i] = r
+	}
+	return o
+}
+
+// What is kept of a value's form is what formOf finds, and kinds that no value has are refused.
+func TestKeptKinds(t *testing.T) {
+	request := ParseRequest("Pay the invoice of 'Blue Heron' to ann@books.example")
+	for _, output := range []*Profile{{Output: TrustedOutput}, {TrustedFields: []string{"id", "key"}, Names: []string{"name"}, Delegable: []string{"from"}, IDKind: "mail"}} {
+		for _, kind := range append(sample.Kinds, "own") {
+			text := sample.Text(kind, 16<<10)
+			if kind == "own" {
+				text = `[{"id":"7","name":"Blue  Heron","from":"Ann <ann@Books.example>","to":["EVE@x.example","1.50","DE89 3704 0044 0532 0130 00","https://Books.example/","README.md"," x  Y ","\u200b","",null],"key":{"A b":1e2,"c":"007"}}]`
+			}
+			seen := Observe(output, request, Result{Values: []Value{TextValue(text)}})
+			b, err := seen.MarshalBinary()
+			if err != nil {
+				t.Fatal(err)
+			}
+			var kept Observation
+			if err := kept.UnmarshalBinary(b); err != nil {
+				t.Fatal(err)
+			}
+			n := 0
+			for _, r := range kept.Records {
+				for _, v := range r.Values {
+					n++
+					got, ok := v.form()
+					if want, has := formOf(v.Text); got != want || ok != has || v.kind == formless {
+						t.Errorf("%s: %q is kept as %v %v, and is %v %v", kind, v.Text, got, ok, want, has)
+					}
+				}
+			}
+			if kind == "own" && n < 8 {
+				t.Errorf("%d values are kept", n)
+			}
+		}
+	}
+	for _, v := range []seenValue{{Text: "7", kind: text + 1}, {Text: "7", same: true}} {
+		b, err := Observation{Records: []seenRecord{{Values: []seenValue{v}}}}.MarshalBinary()
+		if err != nil || new(Observation).UnmarshalBinary(b) == nil {
+			t.Errorf("%+v is read, %v", v, err)
+		}
+	}
 }
 
 func TestKeptFormOfOtherPieces(t *testing.T) {

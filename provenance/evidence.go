@@ -82,6 +82,20 @@ type seenValue struct {
 	ID    bool   `json:"id,omitempty"`   // the field is called an id
 	Code  bool   `json:"code,omitempty"` // another trusted field: an id for arguments of the same name
 	Many  bool   `json:"many,omitempty"` // one of several side by side in a text, or one of the names in a table
+
+	kind kind // of the text's form; formless where nobody has looked
+	same bool // the form's value is the text as it stands
+}
+
+// form is the form of its text.
+func (v *seenValue) form() (f form, ok bool) {
+	switch {
+	case v.kind != formless && v.same:
+		return form{v.kind, v.Text}, true
+	case v.kind == text:
+		return form{text, fold(v.Text)}, true
+	}
+	return formOf(v.Text)
 }
 
 // approved holds the arguments of a call that a person approved.
@@ -117,7 +131,7 @@ type Result struct {
 // has no values.
 func Observe(p *Profile, request *Request, r Result) Observation {
 	p = cmp.Or(p, &Profile{})
-	o := observer{p: p, request: request, answers: map[question]bool{}, arguments: map[form]bool{}, seen: Observation{Operation: r.Operation, CallID: r.CallID, IDKind: p.IDKind}}
+	o := observer{p: p, request: request, answers: map[question]bool{}, arguments: map[form]bool{}, names: map[string]form{}, seen: Observation{Operation: r.Operation, CallID: r.CallID, IDKind: p.IDKind}}
 	size := 0
 	var values []any
 	for i, v := range r.Values {
@@ -174,6 +188,9 @@ func Observe(p *Profile, request *Request, r Result) Observation {
 	}
 	// Values that can confirm come first, so that the others can't crowd them out.
 	for _, free := range []bool{false, true} {
+		if free && o.trusted {
+			break // no field of it is
+		}
 		for i, rec := range records {
 			o.record(&o.seen.Records[i], rec, free)
 		}
@@ -205,32 +222,30 @@ func (o *observer) named(records []record) [][]namedBy {
 	}
 	hits, loose := map[hit][]int{}, map[hit][]int{}
 	for i, rec := range records {
-		hasID := slices.ContainsFunc(rec.fields, func(f field) bool { return !f.key && idField(f.name, o.p.IDKind) })
-		for _, f := range rec.fields {
-			c := o.class(f)
-			trusted := c == classTrusted || c == classSystem
-			listed := f.listedIn(o.p.Names)
-			naming := listed || o.trusted && o.p.Names == nil
+		hasID := slices.ContainsFunc(rec.fields, func(f field) bool { return !f.key && f.of.id })
+		for j := range rec.fields {
+			f := &rec.fields[j]
 			if f.key {
 				continue
 			}
-			add := func(in map[hit][]int, h hit, name string) {
-				var ok bool
-				if h.form, ok = formOf(name); ok && !slices.Contains(in[h], i) {
+			add := func(in map[hit][]int, h hit, fm form, ok bool) {
+				if h.form = fm; ok && !slices.Contains(in[h], i) {
 					in[h] = append(in[h], i)
 				}
 			}
-			switch {
-			case trusted && isIDOrNumber(f.name, o.p.IDKind) && !(hasID && bareName(f.name) == "number") && o.cached(question{value: f.text, id: true}, func() bool { return o.request.givesID(f.text, o.p.IDKind) }):
-				add(hits, hit{id: true}, f.text)
-			case naming && o.requestNames(f.text, o.author(f)):
+			switch fm, ok := o.form(f); {
+			case f.of.trusted() && f.of.idOrNumber && !(hasID && f.of.number) && o.cached(question{value: f.text, id: true}, func() bool { return o.request.givesID(f.text, o.p.IDKind) }):
+				add(hits, hit{id: true}, fm, ok)
+			case !f.of.listed && !(o.trusted && o.p.Names == nil): // it names none
+			case ok && o.request.hasName(fm) && o.requestNames(f.text, f.of.author):
 				if !o.echoes(f.text) {
-					add(hits, hit{field: f.name, list: listed}, f.text)
+					add(hits, hit{field: f.of.name, list: f.of.listed}, fm, ok)
 				}
-			case naming:
+			default:
 				for _, name := range shortNames(f.text) {
-					if o.requestNames(name, o.author(f)) && !o.echoes(name) {
-						add(loose, hit{field: f.name, list: listed}, name)
+					if o.requestNames(name, f.of.author) && !o.echoes(name) {
+						fm, ok := formOf(name)
+						add(loose, hit{field: f.of.name, list: f.of.listed}, fm, ok)
 					}
 				}
 			}
@@ -335,32 +350,74 @@ func (o *observer) reachesStranger(s string) bool {
 }
 
 // class is the class of the values in a field.
-func (o *observer) class(f field) class {
+func (o *observer) class(name string) class {
 	switch {
 	case o.trusted:
 		return classTrusted
-	case f.listedIn(o.p.TrustedFields):
+	case listedIn(name, o.p.TrustedFields):
 		return classSystem
-	case f.listedIn(o.p.Delegable):
+	case listedIn(name, o.p.Delegable):
 		return classDelegable
 	}
 	return classFree
 }
 
+// place is what the profile says of the fields with one path.
+type place struct {
+	name       string
+	class      class
+	author     author // who may have written a naming field
+	listed     bool   // as a name
+	id         bool   // it holds the id of its record
+	idOrNumber bool
+	number     bool
+	code       bool // an id for arguments of the same name, where it holds one
+}
+
+func (p *place) trusted() bool { return p.class == classTrusted || p.class == classSystem }
+
+// place looks up what the profile says of a field, once for each path.
+func (o *observer) place(name string) *place {
+	p := o.places[name]
+	if p == nil {
+		p = &place{
+			name: name, class: o.class(name), listed: listedIn(name, o.p.Names), author: byOutsider,
+			id: idField(name, o.p.IDKind), idOrNumber: isIDOrNumber(name, o.p.IDKind), number: bareName(name) == "number",
+		}
+		switch {
+		case p.trusted():
+			p.author = bySystem
+		case p.class == classDelegable:
+			p.author = inAddressField
+		}
+		p.code = o.p.IDKind != "" && p.trusted() && name != "" && !strings.Contains(name, ".")
+		if o.places == nil {
+			o.places = map[string]*place{}
+		}
+		o.places[name] = p
+	}
+	return p
+}
+
+// form is the form of a field's text, looked for once. The names of members are the same in most records.
+func (o *observer) form(f *field) (fm form, ok bool) {
+	if !f.read {
+		known := false
+		if f.key {
+			f.form, known = o.names[f.text]
+		}
+		if !known {
+			f.form, _ = formOf(f.text)
+		}
+		if f.read = true; f.key && !known && len(f.text) <= maxValue {
+			o.names[f.text] = f.form
+		}
+	}
+	return f.form, f.form.kind != formless
+}
+
 // maxQuestions bounds how many values of one result are compared with the request.
 const maxQuestions = 2000
-
-// author says who may have written a naming field.
-func (o *observer) author(f field) author {
-	switch o.class(f) {
-	case classTrusted, classSystem:
-		return bySystem
-	}
-	if f.listedIn(o.p.Delegable) {
-		return inAddressField
-	}
-	return byOutsider
-}
 
 // requestNames reports whether the request names a record by the value.
 func (o *observer) requestNames(value string, by author) bool {
@@ -396,6 +453,9 @@ type observer struct {
 	large     bool
 	seen      Observation
 	values    int
+	places    map[string]*place // by their paths
+	names     map[string]form   // of members -> their forms
+	keys      map[string]int    // how many members there are below each path of a record
 }
 
 // queryRequested reports whether the request has everything that the call searched for. A call without a search term returns all there is.
@@ -438,41 +498,50 @@ func keepsAll(path, value string) bool {
 
 // record keeps either the values of a record that outsiders may have written (free), or the others.
 func (o *observer) record(out *seenRecord, rec record, free bool) {
-	keys := map[string]int{}
+	clear(o.keys)
 	if !free {
-		for _, f := range rec.fields {
-			if f.key {
-				keys[f.name]++
+		kept := 0
+		for i := range rec.fields {
+			f := &rec.fields[i]
+			if f.of.class == classFree {
+				continue
+			}
+			if kept++; f.key {
+				if o.keys == nil {
+					o.keys = map[string]int{}
+				}
+				o.keys[f.of.name]++
 			}
 		}
-		out.Values = slices.Grow(out.Values, len(rec.fields)/2) // about half of the fields are names
+		out.Values = slices.Grow(out.Values, min(kept, maxSeenValues))
 	}
-	for _, f := range rec.fields {
-		if c := o.class(f); (c == classFree) == free && !(f.key && free) {
-			o.value(out, f, c, f.key && keys[f.name] > 1)
+	for i := range rec.fields {
+		if f := &rec.fields[i]; (f.of.class == classFree) == free && !(f.key && free) {
+			o.value(out, f, f.key && o.keys[f.of.name] > 1)
 		}
 	}
 }
 
 // value keeps a value, and its parts if it is a text of several.
-func (o *observer) value(out *seenRecord, f field, c class, many bool) {
+func (o *observer) value(out *seenRecord, f *field, many bool) {
 	keep := func(text string, fm form, id, many bool) {
-		c := c
-		code := !id && !many && !f.key && o.p.IDKind != "" && (c == classTrusted || c == classSystem) && f.name != "" && !strings.Contains(f.name, ".") && !strings.ContainsFunc(text, unicode.IsSpace)
-		if !id {
+		c := f.of.class
+		code := !id && !many && !f.key && f.of.code && !strings.ContainsFunc(text, unicode.IsSpace)
+		if !id && len(o.arguments) > 0 {
 			if other, _ := fm.regrouped(); o.arguments[fm] || o.arguments[other] {
-				c, code = classFree, code && isIDOrNumber(f.name, o.p.IDKind)
+				c, code = classFree, code && f.of.idOrNumber
 			}
 		}
 		if o.values++; o.values > maxSeenValues {
 			o.seen.Cut = true
 			return
 		}
-		out.Values = append(out.Values, seenValue{Field: clipField(f.name), Text: text, Class: c, ID: id, Code: code, Many: many})
+		out.Values = append(out.Values, seenValue{Field: clipField(f.of.name), Text: text, Class: c, ID: id, Code: code, Many: many, kind: fm.kind, same: fm.value == text})
 	}
-	whole, ok := formOf(f.text)
-	if ok && (c != classFree || !o.large || whole.kind != text || f.listedIn(o.p.Names)) {
-		keep(strings.TrimSpace(f.text), whole, idField(f.name, o.p.IDKind), many)
+	c := f.of.class
+	whole, ok := o.form(f)
+	if ok && (c != classFree || !o.large || whole.kind != text || f.of.listed) {
+		keep(strings.TrimSpace(f.text), whole, f.of.id, many)
 	}
 	if ok && whole.kind != text {
 		return
@@ -485,11 +554,15 @@ func (o *observer) value(out *seenRecord, f field, c class, many bool) {
 	}
 	switch c {
 	case classTrusted:
+		all := strings.TrimSpace(f.text)
 		for part, alone := range segments(f.text) {
 			if !more() {
 				break
 			}
-			if fm, ok := formOf(part); ok && part != strings.TrimSpace(f.text) {
+			if part == all {
+				continue
+			}
+			if fm, ok := formOf(part); ok {
 				keep(part, fm, false, many || !alone)
 			}
 		}
@@ -679,16 +752,18 @@ func clip(s string, most int) string {
 	return s
 }
 
-// field is one scalar of a record, with its path. If an object serves as a table, its member names are fields too: then key is set.
+// field is one scalar of a record. If an object serves as a table, its member names are fields too: then key is set.
 type field struct {
-	name string
+	of   *place
 	text string
 	key  bool
+	read bool // its form was looked for
+	form form
 }
 
-// listedIn reports whether the list has the field's path or the beginning of it.
-func (f field) listedIn(listed []string) bool {
-	return f.name != "" && slices.ContainsFunc(listed, func(name string) bool { return within(f.name, name) })
+// listedIn reports whether the list has a path or the beginning of it.
+func listedIn(path string, listed []string) bool {
+	return path != "" && slices.ContainsFunc(listed, func(name string) bool { return within(path, name) })
 }
 
 type record struct{ fields []field }
@@ -708,8 +783,7 @@ func (o *observer) split(records []record, v any, outer bool) []record {
 		return records
 	case object:
 		outer = outer && !slices.ContainsFunc(v, func(m member) bool {
-			f := field{name: m.name}
-			return f.listedIn(o.p.TrustedFields) || f.listedIn(o.p.Names) || f.listedIn(o.p.Delegable) || idField(m.name, o.p.IDKind)
+			return listedIn(m.name, o.p.TrustedFields) || listedIn(m.name, o.p.Names) || listedIn(m.name, o.p.Delegable) || idField(m.name, o.p.IDKind)
 		})
 		rest := record{make([]field, 0, 2*len(v))}
 		for _, m := range v {
@@ -721,8 +795,8 @@ func (o *observer) split(records []record, v any, outer bool) []record {
 			case outer && isObject && len(v) == 1:
 				records = o.split(records, inner, true)
 			default:
-				rest.fields = append(rest.fields, field{text: m.name, key: true})
-				rest.fields = flatten(rest.fields, joinPath("", m.name), m.value)
+				rest.fields = append(rest.fields, field{of: o.place(""), text: m.name, key: true})
+				rest.fields = o.flatten(rest.fields, joinPath("", m.name), m.value)
 			}
 		}
 		if len(rest.fields) > 0 {
@@ -730,26 +804,27 @@ func (o *observer) split(records []record, v any, outer bool) []record {
 		}
 		return records
 	}
-	if fields := flatten(nil, "", v); len(fields) > 0 {
+	if fields := o.flatten(nil, "", v); len(fields) > 0 {
 		records = append(records, record{fields})
 	}
 	return records
 }
 
-func flatten(fields []field, name string, v any) []field {
+func (o *observer) flatten(fields []field, name string, v any) []field {
 	switch v := v.(type) {
 	case []any:
 		for _, e := range v {
-			fields = flatten(fields, name, e)
+			fields = o.flatten(fields, name, e)
 		}
 	case object:
+		of := o.place(name)
 		for _, m := range v {
-			fields = append(fields, field{name: name, text: m.name, key: true})
-			fields = flatten(fields, joinPath(name, m.name), m.value)
+			fields = append(fields, field{of: of, text: m.name, key: true})
+			fields = o.flatten(fields, joinPath(name, m.name), m.value)
 		}
 	default:
 		if s, ok := scalar(v); ok && (name == "" || len(fields) < maxSeenValues) {
-			fields = append(fields, field{name: name, text: s})
+			fields = append(fields, field{of: o.place(name), text: s})
 		}
 	}
 	return fields

@@ -257,7 +257,7 @@ func (s *selection) has(r *seenRecord, kind string) bool {
 		if len(s.by) == 0 {
 			return false
 		}
-		f, ok := formOf(v.Text)
+		f, ok := v.form()
 		return ok && s.by[f]
 	})
 }
@@ -374,7 +374,7 @@ type bearers struct {
 func (r *seenRecord) id() (f form) {
 	for _, v := range r.Values {
 		if v.ID {
-			f, _ = formOf(v.Text)
+			f, _ = v.form()
 			return f
 		}
 	}
@@ -418,7 +418,8 @@ func (e *Evidence) Add(s Observation) {
 		at := len(e.records)
 		e.records = append(e.records, evidenceRecord{operation: s.Operation, callID: s.CallID, idKind: s.IDKind, bareKind: kind, number: i + 1})
 		e.singleOut(&e.records[at], &s.Records[i])
-		for _, v := range r.Values {
+		for j := range r.Values {
+			v := &r.Values[j]
 			if e.count >= maxEvidence {
 				return
 			}
@@ -427,7 +428,7 @@ func (e *Evidence) Add(s Observation) {
 				e.hidden[v.Hash] = append(e.hidden[v.Hash], occurrence{record: at, field: v.Field, class: v.Class, many: v.Many})
 				continue
 			}
-			f, ok := formOf(v.Text)
+			f, ok := v.form()
 			if !ok {
 				continue
 			}

@@ -96,8 +96,8 @@ func (r *seenRecord) hide(has func(string) bool, hash func(string) string) {
 		if !has(v.Text) {
 			continue
 		}
-		f, _ := formOf(v.Text)
-		v.Text, v.ID, v.Code, v.Hash = "", false, false, hash(f.token())
+		f, _ := v.form()
+		*v = seenValue{Field: v.Field, Class: v.Class, Many: v.Many, Hash: hash(f.token())}
 	}
 }
 

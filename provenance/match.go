@@ -72,19 +72,32 @@ func formOf(s string) (f form, ok bool) {
 	if m.invisible {
 		return form{}, false
 	}
+	if f, ok := structuredForm(s, m); ok {
+		return f, true
+	}
+	if m.folded {
+		return form{text, s}, true
+	}
+	return form{text, fold(s)}, true
+}
+
+// structuredForm is the form of a value that is more than a text.
+func structuredForm(s string, m marks) (f form, ok bool) {
 	if m.at {
 		if a, ok := mailOf(s); ok {
 			return form{mail, a}, true
 		}
 	}
-	if n, ok := numberOf(s); ok {
-		return form{number, n}, true
+	if m.digits > 0 {
+		if n, ok := numberOf(s); ok {
+			return form{number, n}, true
+		}
 	}
 	if m.dot && isFileName(s) {
-		return form{text, fold(s)}, true
+		return form{}, false
 	}
 	if (m.dot || m.colon) && !m.noLink { // a host has a point, and what has none has at least a scheme
-		if l, ok := linkOf(s); ok {
+		if l, ok := spelledLink(s); ok {
 			return form{link, l}, true
 		}
 	}
@@ -93,10 +106,7 @@ func formOf(s string) (f form, ok bool) {
 			return form{account, a}, true
 		}
 	}
-	if m.folded {
-		return form{text, s}, true
-	}
-	return form{text, fold(s)}, true
+	return form{}, false
 }
 
 // marks are what one look at the bytes of a value tells of the forms that it can have.
@@ -109,88 +119,67 @@ type marks struct {
 }
 
 func marksOf(s string) marks {
-	m := marks{folded: true}
-	space := false
+	var all, digits uint16
 	for i := range len(s) {
-		c := s[i]
-		if c >= utf8.RuneSelf {
-			m.noLink = m.noLink || strings.ContainsAny(s, likeASCII)
-			m.invisible = !printable(s)
-			m.folded = false // nobody looked
-			for _, c := range []byte(s[i:]) {
-				m.see(c)
-			}
-			return m
-		}
-		m.see(c)
-		m.folded = m.folded && !(space && c == ' ')
-		space = c == ' '
+		kind := byteMarks[s[i]]
+		all |= kind
+		digits += kind >> digitShift
+	}
+	m := marks{at: all&atMark != 0, dot: all&dotMark != 0, colon: all&colonMark != 0, digits: int(digits), invisible: all&invisibleMark != 0}
+	m.noLink = all&(spaceMark|breakMark|linklessMark) != 0
+	m.folded = all&(upperMark|breakMark|foreignMark) == 0 && !(all&spaceMark != 0 && strings.Contains(s, "  "))
+	if all&foreignMark != 0 { // outside ASCII
+		m.noLink = m.noLink || strings.ContainsAny(s, likeASCII)
+		m.invisible = !printable(s)
 	}
 	return m
 }
 
-// see looks at one byte.
-func (m *marks) see(c byte) {
-	switch byteKind[c] {
-	case plainByte:
-	case digitByte:
-		m.digits++
-	case upperByte:
-		m.folded = false
-	case dotByte:
-		m.dot = true
-	case colonByte:
-		m.colon = true
-	case atByte:
-		m.at = true
-	case spaceByte:
-		m.noLink = true
-	case breakByte:
-		m.noLink, m.folded = true, false
-	case linklessByte:
-		m.noLink = true
-	case invisibleByte:
-		m.invisible = true
-	}
-}
-
-// Kinds of bytes, for marksOf.
+// Marks of bytes, for marksOf. That of a digit is above all others, so that they can be counted; a value has at most maxValue of them.
 const (
-	plainByte = iota
-	digitByte
-	upperByte
-	dotByte
-	colonByte
-	atByte
-	spaceByte
-	breakByte    // white space but for the space
-	linklessByte // another one that no link has
-	invisibleByte
+	upperMark = 1 << iota
+	dotMark
+	colonMark
+	atMark
+	spaceMark
+	breakMark    // white space but for the space
+	linklessMark // another one that no link has
+	invisibleMark
+	foreignMark
+
+	digitShift = 15
 )
 
-var byteKind = func() (kinds [256]byte) {
-	for c := range kinds[:' '] {
-		kinds[c] = invisibleByte
-	}
-	kinds[0x7f] = invisibleByte
-	for _, of := range []struct {
-		kind byte
-		all  string
-	}{{digitByte, digits}, {upperByte, upper}, {dotByte, "."}, {colonByte, ":"}, {atByte, "@"}, {spaceByte, " "}, {breakByte, "\t\n\r"}, {linklessByte, noLinkMarks}} {
-		for _, c := range []byte(of.all) {
-			kinds[c] = of.kind
+var byteMarks = func() (marks [256]uint16) {
+	for c := range marks {
+		switch {
+		case c < ' ' || c == 0x7f:
+			marks[c] = invisibleMark
+		case c >= utf8.RuneSelf:
+			marks[c] = foreignMark
 		}
 	}
-	return kinds
+	for _, of := range []struct {
+		mark uint16
+		all  string
+	}{{1 << digitShift, digits}, {upperMark, upper}, {dotMark, "."}, {colonMark, ":"}, {atMark, "@"}, {spaceMark, " "}, {breakMark, "\t\n\r"}, {linklessMark, noLinkMarks}} {
+		for _, c := range []byte(of.all) {
+			marks[c] = of.mark
+		}
+	}
+	return marks
 }()
 
 // tokenForm is the form of a word that is an address, a link, a number or an account; ok is false for any other one. Most words are none, and cost little.
 func tokenForm(s string) (f form, ok bool) {
-	if plainWord(s) {
+	if s = strings.TrimSpace(s); plainWord(s) || len(s) > maxValue {
 		return form{}, false
 	}
-	f, ok = formOf(s)
-	return f, ok && f.kind != text
+	m := marksOf(s)
+	if m.invisible {
+		return form{}, false
+	}
+	return structuredForm(s, m)
 }
 
 // plainWord reports whether a text has no digit and none of the marks that addresses, links and hosts have.
@@ -308,6 +297,11 @@ func numberOf(s string) (string, bool) {
 	if len(s)-len(unsigned) > 1 || unsigned == "" || unsigned[0] < '0' || unsigned[0] > '9' || len(unsigned) > 1 && unsigned[0] == '0' && unsigned[1] != '.' && unsigned[1] != 'e' && unsigned[1] != 'E' {
 		return "", false
 	}
+	for i := range len(unsigned) { // most of what begins with a digit ends here: dates, versions, amounts with a unit
+		if c := unsigned[i]; c-'0' > 9 && c|0x20 != 'e' && c != '.' && c != '-' && c != '+' {
+			return "", false
+		}
+	}
 	mantissa, power, exp := strings.Cut(strings.ToLower(unsigned), "e")
 	if exp && len(strings.TrimLeft(power, "+-")) > 2 || !only(mantissa, digits+".") { // also keeps the number small
 		return "", false
@@ -364,38 +358,44 @@ const noLinkMarks = "\\\"<>`{}|^"
 // linkOf reads a web address: with a scheme, or a host name with or without a path. An address with a user, an odd port, a backslash or a space is
 // no link.
 func linkOf(s string) (string, bool) {
-	for i := range len(s) {
-		switch byteKind[s[i]] {
-		case spaceByte, breakByte, linklessByte:
-			return "", false
-		}
-	}
-	if strings.Contains(s, "\u0130") || strings.Contains(s, "\u212a") {
+	if m := marksOf(s); m.noLink {
 		return "", false
 	}
-	scheme, rest, ok := strings.Cut(s, "://")
-	if !ok {
-		scheme, rest = "", s
-	} else if scheme = strings.ToLower(scheme); scheme == "https" || scheme == "http" {
+	return spelledLink(s)
+}
+
+// spelledLink is linkOf a text without characters that no link has.
+func spelledLink(s string) (string, bool) {
+	at := strings.IndexAny(s, ":/?#")
+	if at < 0 {
+		at = len(s)
+	}
+	scheme, rest, schemed := "", s, strings.HasPrefix(s[at:], "://")
+	if !schemed {
+		// Only behind a scheme a host may have no point. Most texts with a colon end here, a time of day among them.
+		if strings.IndexByte(s[:at], '.') < 0 || strings.Contains(s, "://") {
+			return "", false
+		}
+	} else if scheme, rest = strings.ToLower(s[:at]), s[at+len("://"):]; scheme == "https" || scheme == "http" {
 		scheme = "" // the server decides between the two
 	} else if !only(scheme, lower+digits+"+-.") {
 		return "", false
 	}
-	at := strings.IndexFunc(rest, func(r rune) bool { return r == '/' || r == '?' || r == '#' })
 	host, path := rest, ""
-	if at >= 0 {
+	if at := strings.IndexAny(rest, "/?#"); at >= 0 {
 		host, path = rest[:at], rest[at:]
 	}
-	name, port, _ := strings.Cut(strings.ToLower(host), ":")
+	host = strings.ToLower(host)
+	name, port, _ := strings.Cut(host, ":")
 	if !only(port, digits) {
 		return "", false
 	}
 	if port != "" {
 		name += ":" + port
 	}
-	bare := strings.TrimSuffix(strings.ToLower(host), ":"+port)
+	bare := strings.TrimSuffix(host, ":"+port)
 	if !hostname(strings.TrimSuffix(bare, ".")) {
-		if !ok {
+		if !schemed {
 			return "", false
 		}
 		if _, err := netip.ParseAddr(strings.Trim(bare, "[]")); err != nil && bare != "localhost" {
@@ -427,39 +427,34 @@ func accountOf(s string) (string, bool) {
 			digits++
 		}
 	}
-	if digits < minAccountDigits { // what most values are: nothing is allocated for them
+	if digits < minAccountDigits {
 		return "", false
 	}
-	var b strings.Builder
+	b := make([]byte, 0, 40) // most values are none: nothing is allocated for them
 	for i, c := range []byte(s) {
 		switch {
-		case c >= '0' && c <= '9':
-			b.WriteByte(c)
+		case c >= '0' && c <= '9', c >= 'A' && c <= 'Z':
+			b = append(b, c)
 		case c >= 'a' && c <= 'z':
-			b.WriteByte(c - 'a' + 'A')
-		case c >= 'A' && c <= 'Z':
-			b.WriteByte(c)
+			b = append(b, c-'a'+'A')
 		case c == ' ' || c == '-' || c == '+' && i == 0:
 		default:
 			return "", false
 		}
 	}
-	if _, ok := dateOf(s); ok || b.Len() < 8 || b.Len() == 8 && maybeDate(strings.FieldsFunc(s, func(r rune) bool { return r == ' ' || r == '-' })) {
+	if _, ok := dateOf(s); ok || len(b) < 8 || len(b) == 8 && maybeDate(strings.FieldsFunc(s, func(r rune) bool { return r == ' ' || r == '-' })) {
 		return "", false
 	}
-	return b.String(), true
+	return string(b), true
 }
 
 // regrouped is the other form of the digits of an account or telephone number: in groups they are an account, in one piece a number.
 func (f form) regrouped() (other form, ok bool) {
-	if strings.ContainsFunc(f.value, func(r rune) bool { return r < '0' || r > '9' }) {
+	if (f.kind != account && f.kind != number) || !only(f.value, digits) {
 		return form{}, false
 	}
-	switch f.kind {
-	case account:
+	if f.kind == account {
 		return form{number, f.value}, true
-	case number:
-		return form{account, f.value}, true
 	}
-	return form{}, false
+	return form{account, f.value}, true
 }

@@ -22,7 +22,7 @@ const (
 func (w *Request) namesRecord(value string, by author) bool {
 	f, ok := formOf(value)
 	switch {
-	case !ok || f.kind == number || !w.has(f):
+	case !ok || !w.hasName(f):
 		return false
 	case f.kind != text:
 		return by != byOutsider
@@ -31,6 +31,9 @@ func (w *Request) namesRecord(value string, by author) bool {
 	}
 	return by == bySystem || w.distinctFor(f.value)
 }
+
+// hasName reports whether the request may name a record by a value of this form: it has no other than those that it has anywhere.
+func (w *Request) hasName(f form) bool { return f.kind != number && w.has(f) }
 
 // distinctFor reports whether a folded text from an outsider is distinctive enough to name a record. A distinctive word needs another word beside it
 // that is no function word, or the request has to set it apart by quotes or capitals. A text without any has to stand in quotes, and so has one that

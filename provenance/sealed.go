@@ -508,5 +508,5 @@ func MaySupply(operation string, p *Profile, argument, source string, of *Profil
 	o := observer{p: of, trusted: of.Output == TrustedOutput || of.Output == TypedOutput && of.Shape != nil}
 	m := matcher{operation: operation, p: p}
 	role := p.RoleOf(argument)
-	return m.allows(role, occurrence{class: o.class(field{name: path})}, &evidenceRecord{operation: source, idKind: of.IDKind}) && (role != Selector || idField(path, of.IDKind) || of.IDKind != "" && idNamed(bareName(path), bareName(of.IDKind), bareName(argument[strings.LastIndexByte(argument, '.')+1:])))
+	return m.allows(role, occurrence{class: o.class(path)}, &evidenceRecord{operation: source, idKind: of.IDKind}) && (role != Selector || idField(path, of.IDKind) || of.IDKind != "" && idNamed(bareName(path), bareName(of.IDKind), bareName(argument[strings.LastIndexByte(argument, '.')+1:])))
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"sallyport.example/lab/sample"
 )
 
 // seenMany is evidence of n values: every tenth out of a record that a system set.
@@ -100,6 +102,27 @@ func BenchmarkObserve1MB(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+// What is read of a result of 64 KiB, of each kind that tools give, and taken in by the next call.
+func BenchmarkObserve64KiB(b *testing.B) {
+	request := ParseRequest("Answer the mail about the Blue Heron from ann@books.example")
+	for _, kind := range sample.Kinds {
+		text := sample.Text(kind, 64<<10)
+		for name, p := range map[string]*Profile{
+			"untrusted": {TrustedFields: []string{"id"}, Names: []string{"subject"}, Delegable: []string{"sender"}, IDKind: "mail"},
+			"trusted":   {Output: TrustedOutput},
+		} {
+			b.Run(kind+"/"+name, func(b *testing.B) {
+				b.ReportAllocs()
+				for b.Loop() {
+					seen := Observe(p, request, Result{Values: []Value{TextValue(text)}})
+					var e Evidence
+					e.Add(seen)
+				}
+			})
+		}
 	}
 }
 
