@@ -97,6 +97,17 @@ func Words(text string) iter.Seq[string] {
 		}
 		for _, r := range folded(text) {
 			switch {
+			case r < utf8.RuneSelf: // as most are, for whom the tables of Unicode need not be looked at
+				if r|0x20 >= 'a' && r|0x20 <= 'z' || r >= '0' && r <= '9' {
+					if len(word) < maxWord {
+						if r >= 'A' && r <= 'Z' {
+							r |= 0x20
+						}
+						word = append(word, byte(r))
+					}
+				} else if !flush() {
+					return
+				}
 			case unicode.Is(unicode.Mn, r) || r == '\u00AD':
 			case unicode.In(r, unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Thai):
 				if !flush() || !yield(string(r)) {

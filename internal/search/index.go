@@ -33,7 +33,8 @@ CREATE VIRTUAL TABLE IF NOT EXISTS texts USING fts5(words, content='', tokenize=
 
 	someFound = 200 // entries of one look into the index
 
-	batchEntries = 100 // entries that are put in at a time
+	batchEntries = 100       // entries that are put in at a time, at most
+	batchBytes   = 256 << 10 // of their words, but for the last entry: so long a step is over before any call feels it
 	lookEvery    = time.Second
 	busyRest     = 50 // while the log grows, the index rests so many times as long as it worked
 )
@@ -223,20 +224,21 @@ func (x *Index) step(ctx context.Context) (size int64, more bool, err error) {
 	if err != nil || len(page) == 0 {
 		return size, false, err
 	}
-	_, leaf, err := x.store.Entry(ctx, page[len(page)-1].Index)
-	if err != nil {
-		return size, false, err
-	}
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
 		return size, false, err
 	}
 	defer tx.Rollback() // does nothing after the commit
+	put := 0
 	for _, e := range page {
+		if put > batchBytes {
+			break
+		}
 		words, err := wordsOf(ctx, e, x.store.Payload)
 		if err != nil {
 			return size, false, err
 		}
+		next, put = e.Index+1, put+len(words)
 		if words == "" {
 			continue
 		}
@@ -244,7 +246,11 @@ func (x *Index) step(ctx context.Context) (size int64, more bool, err error) {
 			return size, false, err
 		}
 	}
-	next, hash := page[len(page)-1].Index+1, hashOf(leaf)
+	_, leaf, err := x.store.Entry(ctx, next-1)
+	if err != nil {
+		return size, false, err
+	}
+	hash := hashOf(leaf)
 	if _, err := tx.ExecContext(ctx, `UPDATE about SET next = $1, leaf = $2`, next, hash); err != nil {
 		return size, false, err
 	}
