@@ -23,7 +23,11 @@ func (o Observation) MarshalBinary() ([]byte, error) {
 	if o.Approved != nil || o.GivenAway != nil || len(o.Records) == 0 {
 		return json.Marshal(o)
 	}
-	e := encoder{names: map[string]uint64{}, b: make([]byte, 1, 1024)}
+	size := 256
+	for i := range o.Records {
+		size += 32 * len(o.Records[i].Values)
+	}
+	e := encoder{names: map[string]uint64{}, b: make([]byte, 1, size)}
 	e.b[0] = compactForm
 	for _, s := range []string{o.Operation, o.CallID, o.IDKind} {
 		e.text(s)

@@ -25,6 +25,17 @@ type Evidence struct {
 	hidden   map[string][]occurrence // hash of a value -> where it occurred
 	hash     func(value string) string
 	count    int // values
+	spare    []occurrence
+}
+
+// one is a list of a single place: most values occur once, and these lists are made many at a time.
+func (e *Evidence) one(sp occurrence) []occurrence {
+	if len(e.spare) == 0 {
+		e.spare = make([]occurrence, 64)
+	}
+	list := e.spare[:1:1]
+	list[0], e.spare = sp, e.spare[1:]
+	return list
 }
 
 // occurrence is a place where a value occurred.
@@ -434,7 +445,9 @@ func (e *Evidence) Add(s Observation) {
 			}
 			e.count++
 			sp := occurrence{record: at, field: v.Field, class: v.Class, many: v.Many}
-			if all := e.values[f]; len(all) == 0 || all[len(all)-1] != sp { // a list may repeat one value
+			if all := e.values[f]; len(all) == 0 {
+				e.values[f] = e.one(sp)
+			} else if all[len(all)-1] != sp { // a list may repeat one value
 				e.values[f] = append(all, sp)
 			}
 			if v.ID || v.Code {

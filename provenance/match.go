@@ -303,13 +303,13 @@ func numberOf(s string) (string, bool) {
 		}
 	}
 	mantissa, power, exp := strings.Cut(strings.ToLower(unsigned), "e")
-	if exp && len(strings.TrimLeft(power, "+-")) > 2 || !only(mantissa, digits+".") { // also keeps the number small
+	if exp && len(strings.TrimLeft(power, "+-")) > 2 || !only(mantissa, digits+".") || strings.Count(mantissa, ".") > 1 { // also keeps the number small
 		return "", false
 	}
 	if unsigned != "0" && only(unsigned, digits) {
 		return s, true
 	}
-	if !exp && len(unsigned) <= maxShortDecimal && strings.Count(unsigned, ".") <= 1 {
+	if !exp && len(unsigned) <= maxShortDecimal {
 		return shortDecimal(s, unsigned), true
 	}
 	r, ok := new(big.Rat).SetString(s)

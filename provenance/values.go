@@ -73,9 +73,13 @@ func decode(b []byte) (any, error) {
 
 // decoder reads a checked JSON value in one pass. The strings that it gives are parts of its text, unless they have escapes.
 type decoder struct {
-	text string
-	i    int // next byte to read
+	text    string
+	i       int // next byte to read
+	members int // of the object before: the objects of a list have the same members
 }
+
+// maxLikely bounds the members that an object gets room for before they are read, so that many small objects behind a large one take no more than they need.
+const maxLikely = 16
 
 // next goes to the next value, or to the end of the list or object, and tells how it begins.
 func (d *decoder) next() byte {
@@ -101,11 +105,11 @@ func (d *decoder) value() any {
 		d.i++
 		return list
 	case '{':
-		o := object{}
+		o := make(object, 0, d.members)
 		for d.i++; d.next() != '}'; {
 			o = append(o, member{d.string(), d.value()})
 		}
-		d.i++
+		d.i, d.members = d.i+1, min(len(o), maxLikely)
 		return o
 	}
 	begin := d.i
