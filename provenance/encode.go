@@ -23,11 +23,7 @@ func (o Observation) MarshalBinary() ([]byte, error) {
 	if o.Approved != nil || o.GivenAway != nil || len(o.Records) == 0 {
 		return json.Marshal(o)
 	}
-	size := 256
-	for i := range o.Records {
-		size += 32 * len(o.Records[i].Values)
-	}
-	e := encoder{names: map[string]uint64{}, b: make([]byte, 1, size)}
+	e := encoder{names: map[string]uint64{}, b: make([]byte, 1, 256+32*o.size())}
 	e.b[0] = compactForm
 	for _, s := range []string{o.Operation, o.CallID, o.IDKind} {
 		e.text(s)
@@ -48,7 +44,7 @@ func (o Observation) MarshalBinary() ([]byte, error) {
 		for j := range r.Values {
 			v := &r.Values[j]
 			e.name(v.Field)
-			e.name(string(v.Class))
+			e.name(v.Class.String())
 			e.flags(v.ID, v.Code, v.Many, v.Hash != "", v.kind&1 != 0, v.kind&2 != 0, v.kind&4 != 0, v.same)
 			e.text(v.Text)
 			if v.Hash != "" {
@@ -84,7 +80,10 @@ func (o *Observation) UnmarshalBinary(b []byte) error {
 		r.Values = make([]seenValue, d.number())
 		for j := range r.Values {
 			v, hidden := &r.Values[j], false
-			v.Field, v.Class = d.name(), class(d.name())
+			v.Field = d.name()
+			if v.Class.UnmarshalText([]byte(d.name())) != nil {
+				d.fail()
+			}
 			if b[0] == withoutKinds {
 				d.flags(&v.ID, &v.Code, &v.Many, &hidden)
 			} else {

@@ -33,15 +33,38 @@ const (
 	maxNamedBy      = 8 // values by which one record is named
 )
 
-// class says how far a value of a record can be trusted.
-type class string
+// class says how far a value of a record can be trusted. Where it is kept it is one letter; 0, which is none, confirms nothing.
+type class byte
 
 const (
-	classTrusted   class = "t" // a value of a trusted result
-	classSystem    class = "s" // a trusted field
-	classDelegable class = "d" // a delegable field
-	classFree      class = "f" // any other field: it confirms nothing, but tells where a value occurred
+	classTrusted   class = 't' // a value of a trusted result
+	classSystem    class = 's' // a trusted field
+	classDelegable class = 'd' // a delegable field
+	classFree      class = 'f' // any other field: it confirms nothing, but tells where a value occurred
 )
+
+func (c class) String() string {
+	if c == 0 {
+		return ""
+	}
+	return string(rune(c))
+}
+
+// MarshalText writes its letter.
+func (c class) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
+
+// UnmarshalText reads its letter.
+func (c *class) UnmarshalText(b []byte) error {
+	switch {
+	case len(b) == 0:
+		*c = 0
+	case len(b) == 1 && b[0] < utf8.RuneSelf:
+		*c = class(b[0])
+	default:
+		return errForm
+	}
+	return nil
+}
 
 // Observation is the part of a result that is kept: enough to find its values again, and to say where they occurred. It may also hold an approval, or what
 // a call gave away. MarshalBinary encodes it.
@@ -170,7 +193,7 @@ func Observe(p *Profile, request *Request, r Result) Observation {
 	}
 	total := 0
 	for _, r := range records {
-		total += len(r.fields)
+		total += len(r.fields) + r.keys
 	}
 	o.large = total > largeResult
 	named, only := make([][]namedBy, len(records)), false
@@ -514,9 +537,11 @@ func (o *observer) record(out *seenRecord, rec record, free bool) {
 			}
 		}
 		out.Values = slices.Grow(out.Values, min(kept, maxSeenValues))
+	} else if o.values < maxSeenValues {
+		out.Values = slices.Grow(out.Values, min(len(rec.fields)/2+1, maxSeenValues))
 	}
 	for i := range rec.fields {
-		if f := &rec.fields[i]; (f.of.class == classFree) == free && !(f.key && free) {
+		if f := &rec.fields[i]; (f.of.class == classFree) == free {
 			o.value(out, f, f.key && o.keys[f.of.name] > 1)
 		}
 	}
@@ -766,7 +791,10 @@ func listedIn(path string, listed []string) bool {
 	return path != "" && slices.ContainsFunc(listed, func(name string) bool { return within(path, name) })
 }
 
-type record struct{ fields []field }
+type record struct {
+	fields []field
+	keys   int // names of members that are no fields, since nothing of them is kept
+}
 
 // split adds the records of a value. An object is a record, and so is each element of a list. An object that only wraps lists of objects is not
 // one: the elements are records, and the rest of the object is another. An object that has a field with a label is one record with everything
@@ -785,7 +813,7 @@ func (o *observer) split(records []record, v any, outer bool) []record {
 		outer = outer && !slices.ContainsFunc(v, func(m member) bool {
 			return listedIn(m.name, o.p.TrustedFields) || listedIn(m.name, o.p.Names) || listedIn(m.name, o.p.Delegable) || idField(m.name, o.p.IDKind)
 		})
-		rest := record{make([]field, 0, 2*len(v))}
+		rest := record{fields: make([]field, 0, len(v)+1)}
 		for _, m := range v {
 			list, isList := m.value.([]any)
 			inner, isObject := m.value.(object)
@@ -795,39 +823,48 @@ func (o *observer) split(records []record, v any, outer bool) []record {
 			case outer && isObject && len(v) == 1:
 				records = o.split(records, inner, true)
 			default:
-				rest.fields = append(rest.fields, field{of: o.place(""), text: m.name, key: true})
-				rest.fields = o.flatten(rest.fields, joinPath("", m.name), m.value)
+				o.key(&rest, o.place(""), m.name)
+				o.flatten(&rest, joinPath("", m.name), m.value)
 			}
 		}
-		if len(rest.fields) > 0 {
+		if len(rest.fields)+rest.keys > 0 {
 			records = append(records, rest)
 		}
 		return records
 	}
-	if fields := o.flatten(nil, "", v); len(fields) > 0 {
-		records = append(records, record{fields})
+	var whole record
+	if o.flatten(&whole, "", v); len(whole.fields)+whole.keys > 0 {
+		records = append(records, whole)
 	}
 	return records
 }
 
-func (o *observer) flatten(fields []field, name string, v any) []field {
+func (o *observer) flatten(r *record, name string, v any) {
 	switch v := v.(type) {
 	case []any:
 		for _, e := range v {
-			fields = o.flatten(fields, name, e)
+			o.flatten(r, name, e)
 		}
 	case object:
 		of := o.place(name)
 		for _, m := range v {
-			fields = append(fields, field{of: of, text: m.name, key: true})
-			fields = o.flatten(fields, joinPath(name, m.name), m.value)
+			o.key(r, of, m.name)
+			o.flatten(r, joinPath(name, m.name), m.value)
 		}
 	default:
-		if s, ok := scalar(v); ok && (name == "" || len(fields) < maxSeenValues) {
-			fields = append(fields, field{of: o.place(name), text: s})
+		if s, ok := scalar(v); ok && (name == "" || len(r.fields)+r.keys < maxSeenValues) {
+			r.fields = append(r.fields, field{of: o.place(name), text: s})
 		}
 	}
-	return fields
+}
+
+// key adds the name of a member. One that an outsider may have chosen is not kept.
+func (o *observer) key(r *record, of *place, name string) {
+	if of.class == classFree {
+		r.keys++
+		return
+	}
+	r.fields = append(r.fields, field{of: of, text: name, key: true})
 }
 
 // scalar is a string or a number as text. Booleans and null are not compared.

@@ -404,10 +404,18 @@ type sourceAt struct {
 	record              int
 }
 
+// size is how many values it has.
+func (o *Observation) size() (n int) {
+	for i := range o.Records {
+		n += len(o.Records[i].Values)
+	}
+	return n
+}
+
 // Add adds what a result had, an approval, or what a call gave away.
 func (e *Evidence) Add(s Observation) {
 	if e.values == nil {
-		e.values, e.ids = map[form][]occurrence{}, map[string][]occurrence{}
+		e.values, e.ids = make(map[form][]occurrence, s.size()), map[string][]occurrence{}
 		e.approved, e.sources = map[approvedAt][]consent{}, map[sourceAt][]consent{}
 		e.hidden = map[string][]occurrence{}
 		e.written = map[writtenKind]*selection{}
