@@ -605,7 +605,11 @@ func (o *observer) value(out *seenRecord, f *field, many bool) {
 // it.
 func segments(s string) func(yield func(part string, alone bool) bool) {
 	return func(yield func(string, bool) bool) {
-		lines := strings.FieldsFunc(s, func(r rune) bool { return r == '\n' || r == '\r' || r == '\t' || r == '|' || r == ';' })
+		one := [...]string{s}
+		lines := one[:]
+		if strings.ContainsAny(s, "\n\r\t|;") {
+			lines = strings.FieldsFunc(s, func(r rune) bool { return r == '\n' || r == '\r' || r == '\t' || r == '|' || r == ';' })
+		}
 		for _, line := range lines {
 			line = strings.TrimSpace(line)
 			if line != "" && !yield(line, len(lines) == 1) {

@@ -178,7 +178,17 @@ func shortNames(name string) []string {
 	if last, first, ok := strings.Cut(name, ", "); ok && !strings.Contains(first, ",") {
 		out = append(out, first+" "+last)
 	}
-	return slices.DeleteFunc(out, func(s string) bool { return len(strings.FieldsFunc(s, func(r rune) bool { return !inWord(r) })) < 2 })
+	return slices.DeleteFunc(out, func(s string) bool { return !severalWords(s) })
+}
+
+func severalWords(s string) bool {
+	n := 0
+	for range strings.FieldsFuncSeq(s, func(r rune) bool { return !inWord(r) }) {
+		if n++; n > 1 {
+			return true
+		}
+	}
+	return false
 }
 
 // replyPrefixes are the prefixes that mail programs add to a subject.
