@@ -3,7 +3,6 @@ package audit
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strconv"
 	"sync"
@@ -244,24 +243,4 @@ func plain(s string) int {
 		}
 	}
 	return i
-}
-
-// Unmarshal reads a leaf. It accepts exactly what Marshal writes: an unknown, repeated, reordered or differently written field, a
-// space, or anything after the entry is an error.
-func Unmarshal(leaf []byte) (Entry, error) {
-	if len(leaf) > MaxLeaf {
-		return Entry{}, fmt.Errorf("an entry of %d bytes, more than %d", len(leaf), MaxLeaf)
-	}
-	var e Entry
-	if err := json.Unmarshal(leaf, &e); err != nil {
-		return Entry{}, fmt.Errorf("not an entry: %w", err)
-	}
-	again, err := e.Marshal()
-	if err != nil {
-		return Entry{}, fmt.Errorf("not an entry: %w", err)
-	}
-	if !bytes.Equal(leaf, again) {
-		return Entry{}, errors.New("not an entry as the log writes them: unknown or repeated fields, or another encoding of the same values")
-	}
-	return e, nil
 }

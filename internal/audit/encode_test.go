@@ -218,6 +218,23 @@ func TestUnmarshalIsStrict(t *testing.T) {
 	}
 }
 
+// TestUnmarshalRefusesWhatIsCutOff cuts a leaf with every field at each byte, and ends it with what would have to go on.
+func TestUnmarshalRefusesWhatIsCutOff(t *testing.T) {
+	e := full()
+	leaf, err := e.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range leaf {
+		for _, end := range []string{"", "\\", "\"", "["} {
+			cut := string(leaf[:i]) + end
+			if e, err := Unmarshal([]byte(cut)); err == nil {
+				t.Fatalf("%q: accepted as %+v", cut, e)
+			}
+		}
+	}
+}
+
 func FuzzUnmarshal(f *testing.F) {
 	for _, e := range []Entry{sample(0), full()} {
 		b, err := e.Marshal()
