@@ -49,6 +49,7 @@ type KnowledgeEvent struct {
 	Size    int       `json:"size,omitempty"`
 	Hash    string    `json:"hash,omitempty"`
 	Labels  []string  `json:"labels,omitempty"`
+	Own     string    `json:"own,omitempty"` // the run or recommendation that the text is like; its author said that it is theirs
 }
 
 // KnowledgeHistory is all that happened to a document.
@@ -68,6 +69,7 @@ type NewDocument struct {
 	Type     string   `json:"content_type,omitempty"`
 	Labels   []string `json:"labels,omitempty"`
 	Snapshot string   `json:"snapshotId,omitempty"`
+	Own      bool     `json:"own,omitempty"` // the text is yours, though it is like what an agent said
 }
 
 // NewVersion is a version to add after the one that its author saw.
@@ -78,6 +80,7 @@ type NewVersion struct {
 	Type       string   `json:"content_type,omitempty"`
 	Labels     []string `json:"labels,omitempty"`
 	Snapshot   string   `json:"snapshotId,omitempty"`
+	Own        bool     `json:"own,omitempty"`         // the text is yours, though it is like what an agent said
 	UnlessSame bool     `json:"unless_same,omitempty"` // nothing is done if the newest version has the same text
 }
 

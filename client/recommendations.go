@@ -48,6 +48,7 @@ type RecommendedCall struct {
 type RecommendationPage struct {
 	Recommendations []Recommendation `json:"recommendations"`
 	Next            string           `json:"next,omitempty"`
+	Snapshot        string           `json:"snapshotId,omitempty"` // of an export: what it is named by
 }
 
 // Recommended is what became of an output that a session recommended.
@@ -67,9 +68,11 @@ func (c *Client) Recommendations(ctx context.Context, agent, state, after string
 }
 
 // ExportRecommendations lists those that people answered: all that anything may be learned from.
-func (c *Client) ExportRecommendations(ctx context.Context, after string) (*RecommendationPage, error) {
+// The first page names the export (Snapshot); the further ones are asked for with it.
+func (c *Client) ExportRecommendations(ctx context.Context, after, snapshot string) (*RecommendationPage, error) {
 	v := url.Values{}
 	set(v, "after", after)
+	set(v, "snapshotId", snapshot)
 	return get[RecommendationPage](ctx, c, "/v1/recommendations/export", v)
 }
 

@@ -1,12 +1,12 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"sallyport.example/client"
+	"sallyport.example/internal/fault"
 	"sallyport.example/internal/knowledge"
 )
 
@@ -35,7 +36,14 @@ type added struct {
 	Unchanged int64    `json:"unchanged"`
 	Refused   []string `json:"refused"`
 
-	mu sync.Mutex // guards Refused
+	mu      sync.Mutex // guards Refused and doubted
+	doubted []doubted
+}
+
+// doubted is a file that is like what an agent said, and was refused for that.
+type doubted struct {
+	fileToAdd
+	why error
 }
 
 func (a *added) refuse(path string, err error) {
@@ -44,18 +52,31 @@ func (a *added) refuse(path string, err error) {
 	a.Refused = append(a.Refused, path+": "+err.Error())
 }
 
+// failed notes a file that was not added.
+func (a *added) failed(f fileToAdd, err error) {
+	var p *client.Problem
+	if !errors.As(err, &p) || p.Code != string(fault.ContentSynthetic) {
+		a.refuse(f.key, err)
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.doubted = append(a.doubted, doubted{f, err})
+}
+
 // sentAtOnce bounds the files that are sent at once.
 const sentAtOnce = 4
 
 func (c *cli) knowledgeAdd() *cobra.Command {
 	var source, key string
 	var labels []string
+	var own bool
 	cmd := c.asPerson(about{
 		use: "add FILE|DIR|-", short: "Add documents, or new versions of them", args: cobra.ExactArgs(1), prints: true,
 		long: `A file's document is known by the collection (--source) and the file's path below DIR, or its name. Adding it again is safe: what is unchanged
 stays as it is, what changed is a new version, and what an interrupted add left out is added. Text in UTF-8 is taken: Markdown, CSV, source and plain
 text, up to 2 MiB; and of HTML, PDF and DOCX, up to 16 MiB, the text. Hidden files and links are passed over. - reads one document from standard input, with --key.
-Agents find documents once a snapshot has them: sallyport knowledge snapshot.`,
+What is like an agent's words is refused unless you say that it is yours: you are asked at a terminal, or give --own. Agents find documents once a snapshot has them: sallyport knowledge snapshot.`,
 		example: "sallyport knowledge add --source handbook ./handbook\nsallyport knowledge add --source handbook --label internal salaries.csv",
 	}, func(ctx context.Context, cl *client.Client, args []string) error {
 		files, err := c.filesToAdd(args[0], key)
@@ -63,7 +84,9 @@ Agents find documents once a snapshot has them: sallyport knowledge snapshot.`,
 			return err
 		}
 		a := &added{Refused: []string{}}
-		c.sendAll(ctx, cl, a, files, client.NewDocument{Source: source, Labels: labels})
+		as := client.NewDocument{Source: source, Labels: labels, Own: own}
+		c.sendAll(ctx, cl, a, files, as)
+		c.askWhose(ctx, cl, a, as)
 		if err := ctx.Err(); err != nil {
 			return fmt.Errorf("interrupted after %d documents: add the same again to go on", a.Added+a.Versions+a.Unchanged)
 		}
@@ -79,7 +102,33 @@ Agents find documents once a snapshot has them: sallyport knowledge snapshot.`,
 	needed(cmd, &source, "source", "the collection")
 	cmd.Flags().StringVar(&key, "key", "", "what the document is known by (needed with -)")
 	cmd.Flags().StringSliceVar(&labels, "label", nil, "a confidentiality label of the documents")
+	cmd.Flags().BoolVar(&own, "own", false, "the texts are yours, though they are like what an agent said; it goes on the record")
 	return cmd
+}
+
+// askWhose asks the person at the terminal whether texts that are like an agent's words are theirs, and sends them again if so. Where nobody can be asked they
+// stay refused.
+func (c *cli) askWhose(ctx context.Context, cl *client.Client, a *added, as client.NewDocument) {
+	theirs := false
+	if len(a.doubted) > 0 && ctx.Err() == nil && c.output == "table" && a.doubted[0].path != "" && hasTerminal() {
+		for _, d := range a.doubted {
+			fmt.Fprintf(c.err, "%s: %s\n", printable(d.key), printable(d.why.Error()))
+		}
+		fmt.Fprint(c.err, "Are these words yours? Your answer goes on the record. [y/N] ")
+		line, _ := answer(ctx, bufio.NewReader(io.LimitReader(c.in, 100)))
+		word := strings.ToLower(strings.TrimSpace(line))
+		theirs = word == "y" || word == "yes"
+	}
+	var files []fileToAdd
+	for _, d := range a.doubted {
+		if theirs {
+			files = append(files, d.fileToAdd)
+		} else {
+			a.refuse(d.key, d.why)
+		}
+	}
+	as.Own = true
+	c.sendAll(ctx, cl, a, files, as)
 }
 
 // fileToAdd is a file, or standard input where path is empty.
@@ -133,7 +182,7 @@ func (c *cli) sendAll(ctx context.Context, cl *client.Client, a *added, files []
 		workers.Go(func() {
 			for f := range work {
 				if err := c.send(ctx, cl, a, f, as); err != nil && ctx.Err() == nil {
-					a.refuse(f.key, err)
+					a.failed(f, err)
 				}
 				if n := done.Add(1); len(files) > 100 && n%100 == 0 && hasTerminal() {
 					fmt.Fprintf(c.err, "\r%d of %d", n, len(files))
@@ -168,7 +217,7 @@ func (c *cli) send(ctx context.Context, cl *client.Client, a *added, f fileToAdd
 	}
 	_, err = cl.AddDocument(ctx, d)
 	var p *client.Problem
-	if !errors.As(err, &p) || p.Status != http.StatusConflict {
+	if !errors.As(err, &p) || p.Code != string(fault.Conflict) {
 		if err == nil {
 			atomic.AddInt64(&a.Added, 1)
 		}
@@ -179,7 +228,7 @@ func (c *cli) send(ctx context.Context, cl *client.Client, a *added, f fileToAdd
 	if err != nil {
 		return err
 	}
-	now, err := cl.AddDocumentVersion(ctx, id, client.NewVersion{Expected: have.Version, Content: d.Content, File: d.File, Type: d.Type, Labels: d.Labels, UnlessSame: true})
+	now, err := cl.AddDocumentVersion(ctx, id, client.NewVersion{Expected: have.Version, Content: d.Content, File: d.File, Type: d.Type, Labels: d.Labels, Own: d.Own, UnlessSame: true})
 	switch {
 	case err != nil:
 		return err
@@ -305,7 +354,11 @@ func (c *cli) knowledgeHistory() *cobra.Command {
 				if e.Version > 0 {
 					v = strconv.Itoa(e.Version)
 				}
-				t.row(e.At, e.Kind, v, e.Size, e.Labels, e.By, e.Reason)
+				why := e.Reason
+				if e.Own != "" {
+					why = "says that the words are theirs, and not those of " + e.Own
+				}
+				t.row(e.At, e.Kind, v, e.Size, e.Labels, e.By, why)
 			}
 		})
 }

@@ -93,18 +93,26 @@ func (c *cli) deferRecommendation() *cobra.Command {
 	return cmd
 }
 
+// exportedLine is a line of an export.
+type exportedLine struct {
+	client.Recommendation
+	Snapshot string `json:"snapshotId"`
+}
+
 func (c *cli) exportRecommendations() *cobra.Command {
 	return c.asPerson(about{
 		use: "export", short: "Print the recommendations that people answered, one JSON object in a line", example: "sallyport recommendations export > validated.jsonl",
-		long: "Only what a person has approved or rejected is in it, with who and when: nothing else may be learned from.",
+		long: `Only what a person has approved or rejected is in it, with who and when: nothing else may be learned from. Each line names the export
+(snapshotId). The knowledge store takes the lines in: sallyport knowledge add --source snapshot FILE.`,
 	}, func(ctx context.Context, cl *client.Client, _ []string) error {
-		for after := ""; ; {
-			page, err := cl.ExportRecommendations(ctx, after)
+		for after, export := "", ""; ; {
+			page, err := cl.ExportRecommendations(ctx, after, export)
 			if err != nil {
 				return err
 			}
+			export = page.Snapshot
 			for _, r := range page.Recommendations {
-				line, err := json.Marshal(r)
+				line, err := json.Marshal(exportedLine{r, export})
 				if err != nil {
 					return err
 				}

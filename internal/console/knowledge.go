@@ -53,6 +53,7 @@ type knowledgePage struct {
 	Snapshots   []knowledge.Snapshot
 	More        int // how many older snapshots there are
 	Types       string
+	AskOwn      bool // a text that was refused may be the person's own
 }
 
 // documentRow is a document in a list.
@@ -137,10 +138,11 @@ func (c *Console) addDocuments(w http.ResponseWriter, r *http.Request, p identit
 	}
 	counts := map[library.Saved]int{}
 	for _, f := range files {
-		a := library.Adding{Key: f.Name, Source: form("source"), Type: knowledge.TypeOf(f.Name), Content: string(f.Content), Labels: labelsOf(form("labels"))}
+		a := library.Adding{Key: f.Name, Source: form("source"), Type: knowledge.TypeOf(f.Name), Content: string(f.Content), Labels: labelsOf(form("labels")), Own: form("own") == "yes"}
 		_, saved, err := c.o.Library.Save(r.Context(), p.String(), a)
 		if err != nil {
 			refused, _ := c.refused(r, p, err, "add a document")
+			d.AskOwn = d.AskOwn || fault.Is(err, fault.ContentSynthetic)
 			d.Refused = append(d.Refused, fmt.Sprintf("%s: %s %s", path.Base(f.Name), refused.Text, refused.Remedy))
 			continue
 		}
@@ -238,6 +240,7 @@ type documentPage struct {
 	From, To int
 	Readers  *library.Readers
 	Older    int // the version before, or 0
+	AskOwn   bool
 }
 
 func (c *Console) showDocument(w http.ResponseWriter, r *http.Request, p identity.Principal, d documentPage, status int) {
@@ -350,7 +353,7 @@ func (c *Console) addVersion(w http.ResponseWriter, r *http.Request, p identity.
 		return
 	}
 	form := r.PostForm.Get
-	a := library.Adding{Type: knowledge.TypeOf(doc.Key()), Content: form("content")}
+	a := library.Adding{Type: knowledge.TypeOf(doc.Key()), Content: form("content"), Own: form("own") == "yes"}
 	switch {
 	case err != nil:
 	case len(files) > 1 || len(files) == 1 && a.Content != "":
@@ -370,7 +373,7 @@ func (c *Console) addVersion(w http.ResponseWriter, r *http.Request, p identity.
 		_, err = c.o.Library.AddVersion(r.Context(), p.String(), doc.ID(), expected, a)
 	}
 	if err != nil {
-		d := documentPage{refusedAct: refusedAct{Act: "version", Typed: form("content")}}
+		d := documentPage{refusedAct: refusedAct{Act: "version", Typed: form("content")}, AskOwn: fault.Is(err, fault.ContentSynthetic)}
 		d.Problem, d.status = c.refused(r, p, err, "add a version", "id", doc.ID())
 		c.showDocument(w, r, p, d, d.status)
 		return

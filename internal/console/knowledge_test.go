@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"sallyport.example/internal/gateway/gatewaytest"
 	"sallyport.example/internal/knowledge"
 )
 
@@ -79,6 +80,34 @@ func TestDocumentsAreAdded(t *testing.T) {
 	}
 	if rec := w.ask("viewer", "/knowledge/doc_0", nil); rec.Code != 404 {
 		t.Errorf("no such document: %d", rec.Code)
+	}
+}
+
+// What an agent said is asked about: the form then has a box for the person's word, which goes on the record.
+func TestWhoseWords(t *testing.T) {
+	w := newPagesWorld(t)
+	form := url.Values{"source": {"handbook"}, "key": {"a.md"}, "content": {"Note " + gatewaytest.AgentsWords + " today."}}
+	if page := w.ask("operator", "/knowledge", nil).Body.String(); strings.Contains(page, `name="own"`) {
+		t.Error("the box is there before anything was refused")
+	}
+	rec := w.ask("operator", "/knowledge/add", form)
+	if rec.Code != 400 {
+		t.Errorf("%d", rec.Code)
+	}
+	contains(t, rec.Body.String(), "what an agent said: run_1", `name="own"`, gatewaytest.AgentsWords)
+	form.Set("own", "yes")
+	contains(t, w.ask("operator", "/knowledge/add", form).Body.String(), "1 added")
+	id := knowledge.DocumentID("handbook", "a.md")
+	contains(t, w.ask("viewer", "/knowledge/"+id, nil).Body.String(), "says that the words are theirs, and not those of run_1")
+	version := url.Values{"expected_version": {"1"}, "content": {"Again " + gatewaytest.AgentsWords}}
+	rec = w.ask("operator", "/knowledge/"+id+"/versions", version)
+	if rec.Code != 409 {
+		t.Errorf("%d", rec.Code)
+	}
+	contains(t, rec.Body.String(), `name="own"`, "Again "+gatewaytest.AgentsWords)
+	version.Set("own", "yes")
+	if rec := w.ask("operator", "/knowledge/"+id+"/versions", version); rec.Code != 303 {
+		t.Errorf("%d %s", rec.Code, rec.Body)
 	}
 }
 

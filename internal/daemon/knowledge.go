@@ -101,6 +101,15 @@ func (d *Daemon) erasers(first, second string) (same, stillAdmin bool) {
 	})
 }
 
+// agentsWords knows what agents said, once what carries runs is there: it is built after the library, and before anybody can add to that.
+type agentsWords struct{ d *Daemon }
+
+func (s agentsWords) Holds(part string) (from string, found bool) { return s.d.runs.Holds(part) }
+
+func (s agentsWords) Imported(ctx context.Context, export, content string) (text, from string, labels []string, err error) {
+	return s.d.runs.Imported(ctx, export, content)
+}
+
 // openLibrary opens the knowledge store.
 func (d *Daemon) openLibrary(ctx context.Context, detector *threat.Detector) (*library.Library, error) {
 	s, err := shelf.Open(d.o.Data)
@@ -117,7 +126,7 @@ func (d *Daemon) openLibrary(ctx context.Context, detector *threat.Detector) (*l
 			all, err := d.config().labels() // those of today: a reload may have changed them
 			return err == nil && slices.Contains(all, flow.Label(label))
 		},
-		Parse: texts.Text, Erasers: d.erasers,
+		Parse: texts.Text, Erasers: d.erasers, Said: agentsWords{d},
 	})
 	if err != nil {
 		return nil, errors.Join(err, s.Close())

@@ -64,6 +64,7 @@ const (
 	ConfirmationRequired Code = "confirmation.required" // a person has to confirm it at their terminal
 	NotFound             Code = "not_found"             // no such session, entry, tool … (or not yours to see)
 	Conflict             Code = "conflict"              // the state moved on, or the thing exists
+	ContentSynthetic     Code = "content.synthetic"     // a text that a person adds is like what an agent said, and the person has not said that it is theirs
 	ConfigurationInvalid Code = "configuration.invalid"
 )
 
@@ -135,6 +136,7 @@ var table = map[Code]row{
 	ConfirmationRequired: {403, rpcInvalidRequest, "A person has to confirm this at their terminal.", false},
 	NotFound:             {404, rpcInvalidParams, "There is no such thing here.", false},
 	Conflict:             {409, rpcRefused, "The state has moved on.", true},
+	ContentSynthetic:     {409, rpcRefused, "The text is like what an agent said.", false},
 	ConfigurationInvalid: {500, rpcInternal, "The configuration is not valid.", false},
 }
 

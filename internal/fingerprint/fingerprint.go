@@ -149,6 +149,39 @@ func (k *Known) forget(id string) {
 // Similar returns the known text that is most like the given ones, which belong together; false if none is.
 func (k *Known) Similar(texts ...string) (Match, bool) { return k.Like(Of(texts...)) }
 
+// Holds tells whether half of the shingles of a text stand in known texts, of all of them together, and names the one that has most of them. It is for a part of
+// a longer text: what a known text has besides does not count. Of a known text that is kept as a sample, what was kept stands for all of it.
+func (k *Known) Holds(p Print) (Match, bool) {
+	if !p.Tells() {
+		return Match{}, false
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	shared, found := map[string]int{}, 0
+	for _, h := range p {
+		ids := k.in[h]
+		if len(ids) > 0 {
+			found++
+		}
+		for _, id := range ids {
+			shared[id]++
+		}
+	}
+	var most Match
+	together := float64(found) / float64(len(p))
+	for id, n := range shared {
+		part, comparable := float64(n)/float64(len(p)), k.prints[id].comparable(p)
+		if comparable >= minShingles {
+			part = float64(n) / float64(comparable)
+		}
+		if part > most.Share || part == most.Share && id < most.ID {
+			most = Match{id, part}
+		}
+	}
+	most.Share = max(most.Share, together)
+	return most, most.Share >= Alike
+}
+
 // Like returns the known text that is most like what has the print; false if none is.
 func (k *Known) Like(p Print) (Match, bool) {
 	if !p.Tells() {
@@ -175,15 +208,20 @@ func (k *Known) Like(p Print) (Match, bool) {
 // kept print is a sample, it says nothing about hashes above its largest, so only those up to there are counted.
 func (kept Print) share(text Print, n int) float64 {
 	share := float64(n) / float64(len(kept))
-	comparable := len(text)
-	if len(kept) == sampled {
-		at, found := slices.BinarySearch(text, kept[len(kept)-1])
-		if comparable = at; found {
-			comparable++
-		}
-	}
-	if comparable >= minShingles {
+	if comparable := kept.comparable(text); comparable >= minShingles {
 		share = max(share, float64(n)/float64(comparable))
 	}
 	return share
+}
+
+// comparable is how many shingles of a text can be looked for in the kept print.
+func (kept Print) comparable(text Print) int {
+	if len(kept) < sampled {
+		return len(text)
+	}
+	at, found := slices.BinarySearch(text, kept[len(kept)-1])
+	if found {
+		at++
+	}
+	return at
 }

@@ -53,6 +53,45 @@ func TestSimilar(t *testing.T) {
 	}
 }
 
+// A part of a text is held if half of its shingles stand in what is known, taken together; what a known text has besides does not count.
+func TestHolds(t *testing.T) {
+	prose := func(seed uint64, n int) string {
+		r := rand.New(rand.NewPCG(seed, 1))
+		var b strings.Builder
+		for range n {
+			fmt.Fprintf(&b, "w%d ", r.IntN(5000))
+		}
+		return b.String()
+	}
+	words := func(text string, from, n int) string {
+		return strings.Join(strings.Fields(text)[from:from+n], " ") + " "
+	}
+	a, b, long := prose(1, 250), prose(2, 250), prose(3, 20_000)
+	k := New(10)
+	k.Add("a", Of(a))
+	k.Add("b", Of(b))
+	k.Add("long", Of(long))
+	for name, c := range map[string]struct {
+		part string
+		want bool
+	}{
+		"a passage":                      {words(a, 50, 100), true},
+		"more than half":                 {words(a, 0, 64) + prose(9, 50), true},
+		"less than half":                 {words(a, 0, 50) + prose(9, 64), false},
+		"two passages, each below half":  {words(a, 0, 40) + words(b, 0, 40) + prose(9, 40), true},
+		"a passage of a long one":        {words(long, 9000, 1200), true},
+		"twelve words, whole":            {words(a, 0, 12), true},
+		"twelve words among many others": {words(a, 0, 12) + prose(9, 200), false},
+		"eleven words: too few to tell":  {words(a, 0, 11), false},
+		"other words":                    {prose(9, 200), false},
+		"most of a text among many more": {a + prose(9, 1500), false},
+	} {
+		if m, got := k.Holds(Of(c.part)); got != c.want {
+			t.Errorf("%s: held %v, %q with a share of %.2f", name, got, m.ID, m.Share)
+		}
+	}
+}
+
 func TestTextsAreNotJoined(t *testing.T) {
 	words := strings.Fields(advice)
 	if p := Of(words...); len(p) != 0 {

@@ -26,6 +26,7 @@ var elsewhere = map[fault.Code]string{
 	fault.ModelHostedTool: "no models yet", fault.SandboxUnavailable: "internal/comm", fault.PathBlocked: "internal/comm", fault.RoleMissing: "people's acts", fault.Conflict: "people's acts",
 	fault.ConfigurationInvalid: "the start", fault.CredentialMissing: "the doors: nobody is there whom an entry could name", fault.ApprovalExpired: "a declaration that expired: declare_test.go",
 	fault.ConfirmationRequired: "people's acts", fault.StoreUnavailable: "a store that fails can't record it", fault.LimitQuota: "bounds_test.go", fault.PlanMismatch: "offplan_test.go",
+	fault.ContentSynthetic: "people's acts",
 }
 
 // Every way in which a call is refused, with what the agent is told and what the entry says: stage, code, and the rule in its words.

@@ -81,6 +81,7 @@ type KnowledgeEvent struct {
 	Size    int       `json:"size,omitempty"`
 	Hash    string    `json:"hash,omitempty" doc:"HMAC-SHA256 of the text under the document's key, as the log has it"`
 	Labels  []string  `json:"labels,omitempty"`
+	Own     string    `json:"own,omitempty" doc:"The run or recommendation that the text is like; its author said that it is theirs"`
 }
 
 // KnowledgeHistory is all that happened to a document.
@@ -108,6 +109,7 @@ type AddBody struct {
 	Type     string   `json:"content_type,omitempty" required:"false" doc:"text/plain (default), text/markdown, text/html, text/csv, text/x-source, application/pdf or application/vnd.openxmlformats-officedocument.wordprocessingml.document"`
 	Labels   []string `json:"labels,omitempty" required:"false" maxItems:"16" doc:"Confidentiality labels; those of sensitive data in the text are added"`
 	Snapshot string   `json:"snapshotId,omitempty" required:"false" maxLength:"128" doc:"The snapshot or export that it is from"`
+	Own      bool     `json:"own,omitempty" required:"false" doc:"You say that the text is yours, though it is like what an agent said: it goes on the record"`
 }
 
 // VersionBody adds a version.
@@ -118,6 +120,7 @@ type VersionBody struct {
 	Type     string   `json:"content_type,omitempty" required:"false"`
 	Labels   []string `json:"labels,omitempty" required:"false" maxItems:"16" doc:"Labels to add; it keeps those that it has"`
 	Snapshot string   `json:"snapshotId,omitempty" required:"false" maxLength:"128"`
+	Own      bool     `json:"own,omitempty" required:"false" doc:"You say that the text is yours, though it is like what an agent said: it goes on the record"`
 	Same     bool     `json:"unless_same,omitempty" required:"false" doc:"Do nothing if the newest version has the same text"`
 }
 
@@ -225,7 +228,7 @@ func (a *API) documentRoutes(s *side) {
 			if err != nil {
 				return KnowledgeDocument{}, err
 			}
-			d, err := l.Add(ctx, p.String(), library.Adding{Key: b.Key, Source: b.Source, Type: b.Type, Content: content, Labels: b.Labels, Snapshot: b.Snapshot})
+			d, err := l.Add(ctx, p.String(), library.Adding{Key: b.Key, Source: b.Source, Type: b.Type, Content: content, Labels: b.Labels, Snapshot: b.Snapshot, Own: b.Own})
 			return a.added(ctx, d, err)
 		})
 	handle(s, route{method: http.MethodGet, path: documents + "/{id}", roles: readers, summary: "A document, as it is or as it was at a time"},
@@ -254,7 +257,7 @@ func (a *API) documentRoutes(s *side) {
 			}
 			h := KnowledgeHistory{DocumentID: d.ID(), Key: d.Key(), Source: d.Source()}
 			for _, e := range d.Events {
-				h.Events = append(h.Events, KnowledgeEvent{Kind: string(e.Kind), At: e.At, By: e.By, Reason: e.Reason, Version: e.Version, Size: e.Size, Hash: e.Hash, Labels: e.Labels})
+				h.Events = append(h.Events, KnowledgeEvent{Kind: string(e.Kind), At: e.At, By: e.By, Reason: e.Reason, Version: e.Version, Size: e.Size, Hash: e.Hash, Labels: e.Labels, Own: e.Own})
 			}
 			return h, nil
 		})
@@ -301,7 +304,7 @@ func (a *API) documentRoutes(s *side) {
 			if err != nil {
 				return KnowledgeDocument{}, err
 			}
-			d, err := l.AddVersion(ctx, p.String(), in.ID, b.Expected, library.Adding{Type: b.Type, Content: content, Labels: b.Labels, Snapshot: b.Snapshot, UnlessSame: b.Same})
+			d, err := l.AddVersion(ctx, p.String(), in.ID, b.Expected, library.Adding{Type: b.Type, Content: content, Labels: b.Labels, Snapshot: b.Snapshot, Own: b.Own, UnlessSame: b.Same})
 			return a.added(ctx, d, err)
 		})
 }

@@ -17,6 +17,7 @@ import (
 type RecommendationPage struct {
 	Recommendations []run.Recommendation `json:"recommendations"`
 	Next            string               `json:"next,omitempty"`
+	Snapshot        string               `json:"snapshotId,omitempty" doc:"Of an export: what it is named by. The knowledge store takes its lines in, with this."`
 }
 
 // Recommended says what became of an output that a session recommended.
@@ -72,11 +73,18 @@ func (a *API) recommendationRoutes(s *side) {
 		})
 	handle(s, route{method: http.MethodGet, path: "/v1/recommendations/export", roles: auditor, summary: "Recommendations that people answered, with who and when: all that anything may be learned from"},
 		func(ctx context.Context, _ identity.Principal, in *struct {
-			After string `query:"after" maxLength:"128" doc:"Next of the page before."`
-			Limit int    `query:"limit" minimum:"1" maximum:"100" default:"50"`
+			After    string `query:"after" maxLength:"128" doc:"Next of the page before."`
+			Snapshot string `query:"snapshotId" maxLength:"128" doc:"The snapshotId of the page before; without it a new export begins."`
+			Limit    int    `query:"limit" minimum:"1" maximum:"100" default:"50"`
 		}) (RecommendationPage, error) {
-			all, next, err := a.o.Runs.Learned(ctx, in.After, in.Limit)
-			return RecommendationPage{Recommendations: all, Next: next}, err
+			if in.Snapshot == "" {
+				var err error
+				if in.Snapshot, err = a.o.Runs.ExportOf(ctx); err != nil {
+					return RecommendationPage{}, err
+				}
+			}
+			all, next, err := a.o.Runs.Learned(ctx, in.After, in.Snapshot, in.Limit)
+			return RecommendationPage{Recommendations: all, Next: next, Snapshot: in.Snapshot}, err
 		})
 	handle(s, route{method: http.MethodGet, path: at, roles: readers, summary: "A recommendation, with the exact call that it is about"},
 		func(ctx context.Context, _ identity.Principal, in *PathID) (run.Recommendation, error) {

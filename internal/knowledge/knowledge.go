@@ -38,6 +38,9 @@ const (
 	MaxLabels  = 16
 )
 
+// ExportCollection is the collection that exports of recommendations go into, which people answered: the one way in for an agent's words.
+const ExportCollection = "snapshot"
+
 // Event is one thing that happened to a document. It is never changed.
 type Event struct {
 	Document string    `json:"document"`
@@ -55,6 +58,7 @@ type Event struct {
 	Size     int    `json:"size,omitempty"`
 	Type     string `json:"type,omitempty"`     // media type of what was given
 	Snapshot string `json:"snapshot,omitempty"` // the snapshot or export that it is from
+	Own      string `json:"own,omitempty"`      // the run or recommendation that the text is like: its author said that it is theirs
 	Key      string `json:"key,omitempty"`      // of the first version
 	Source   string `json:"source,omitempty"`   // the collection, of the first version
 

@@ -66,6 +66,7 @@ type Recommendation struct {
 	Why         string              `json:"why,omitempty"` // it can't be carried out, failed, was rejected or superseded
 	DecidedBy   []string            `json:"decided_by,omitempty"`
 	DecidedAt   time.Time           `json:"decided_at,omitzero"`
+	Print       []uint64            `json:"-"` // fingerprint of what in its output was not read; without one where it is of a run, which has it
 }
 
 // Recommended is the exact call that a recommendation is about.

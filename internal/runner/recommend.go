@@ -83,9 +83,10 @@ func (r *Runner) Submit(ctx context.Context, p identity.Principal, sessionID str
 	}
 	rec.From, rec.Requester, rec.Citations, rec.Run = s.ID, s.Requester, cited, r.runIn(s.ID)
 	rec.Labels = labelsOf(s)
+	rec.Print = printOf(output, reads, nil).Sample()
 	kept, err := r.keep(context.WithoutCancel(ctx), rec)
 	if err == nil {
-		r.known.Add(kept.ID, printOf(output, reads, nil))
+		r.known.Add(kept.ID, rec.Print)
 	}
 	return kept, err
 }
@@ -335,15 +336,19 @@ func (r *Runner) Respond(ctx context.Context, voter approval.Voter, id string, a
 }
 
 // Learned are the recommendations that people answered, with who and when: all that anything may be learned from (AG-11). after is the id of the last one
-// that is known.
-func (r *Runner) Learned(ctx context.Context, after string, limit int) (all []run.Recommendation, next string, err error) {
+// that is known. export names the export that they are of, or ("") all that were answered are meant.
+func (r *Runner) Learned(ctx context.Context, after, export string, limit int) (all []run.Recommendation, next string, err error) {
+	then, pinned := answeredBy(export)
+	if export != "" && !pinned {
+		return nil, "", fault.New(fault.RequestMalformed, "%.80q names no export.", export).At("snapshotId").Try("Leave it out for a new one.")
+	}
 	for len(all) < limit {
 		page, err := r.o.Store.Recommendations(ctx, run.RecommendationFilter{After: after, Limit: 100})
 		if err != nil {
 			return nil, "", err
 		}
 		for _, rec := range page {
-			if after = rec.ID; rec.State.Validated() {
+			if after = rec.ID; rec.State.Validated() && (!pinned || !rec.DecidedAt.After(then)) {
 				all = append(all, rec)
 			}
 			if len(all) == limit {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"slices"
+	"time"
 
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/fault"
@@ -33,25 +34,57 @@ func textsOf(data json.RawMessage) (texts []string) {
 	return texts
 }
 
-// remember loads the outputs of runs that are recognised, the oldest first. What sessions recommended without a run is known to the process that took it.
+// said is what is known of an output.
+type said struct {
+	id    string
+	at    time.Time
+	print fingerprint.Print
+}
+
+// remember loads the outputs of runs, and what sessions recommended, that are recognised: the oldest first.
 func (r *Runner) remember(ctx context.Context) error {
 	r.known = fingerprint.New(remembered)
-	var all []run.Run
-	for after := ""; len(all) < remembered; {
-		page, err := r.o.Store.Runs(ctx, run.Filter{After: after, Limit: 100})
-		if err != nil {
-			return err
+	all, err := pages(func(after string) (page []said, last string, err error) {
+		runs, err := r.o.Store.Runs(ctx, run.Filter{After: after, Limit: 100})
+		for _, one := range runs {
+			page, last = append(page, said{one.ID, one.Started, one.Print}), one.ID
 		}
-		all = append(all, page...)
-		if len(page) < 100 {
-			break
-		}
-		after = page[len(page)-1].ID
+		return page, last, err
+	})
+	if err != nil {
+		return err
 	}
-	for _, one := range slices.Backward(all) {
-		r.known.Add(one.ID, one.Print)
+	recommended, err := pages(func(after string) (page []said, last string, err error) {
+		recs, err := r.o.Store.Recommendations(ctx, run.RecommendationFilter{After: after, Limit: 100})
+		for _, one := range recs {
+			page, last = append(page, said{one.ID, one.At, one.Print}), one.ID
+		}
+		return page, last, err
+	})
+	if err != nil {
+		return err
+	}
+	all = append(all, recommended...)
+	slices.SortStableFunc(all, func(a, b said) int { return a.at.Compare(b.at) })
+	for _, one := range all {
+		r.known.Add(one.id, one.print)
 	}
 	return nil
+}
+
+// pages reads the newest outputs, page by page, as many as are recognised.
+func pages(read func(after string) (page []said, last string, err error)) (all []said, err error) {
+	for after := ""; len(all) < remembered; {
+		page, last, err := read(after)
+		if err != nil {
+			return nil, err
+		}
+		if all = append(all, page...); len(page) < 100 {
+			break
+		}
+		after = last
+	}
+	return all, nil
 }
 
 // printOf is the fingerprint of what an output does not have from what was read or from its input: whoever quotes a source, or the question, does not make
@@ -73,6 +106,12 @@ func printOf(output json.RawMessage, reads []run.Read, input json.RawMessage) fi
 // outputs.
 func (r *Runner) Returned(texts ...string) (id string, found bool) {
 	match, found := r.known.Similar(texts...)
+	return match.ID, found
+}
+
+// Holds tells whether half of a part of a text stands in what agents said in runs or recommended, and not in what these had read; and in which.
+func (r *Runner) Holds(part string) (id string, found bool) {
+	match, found := r.known.Holds(fingerprint.Of(part))
 	return match.ID, found
 }
 

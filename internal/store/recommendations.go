@@ -13,8 +13,14 @@ func noRecommendation(id string) error {
 	return fault.New(fault.NotFound, "There is no recommendation %.80q.", id).At("recommendation_id")
 }
 
+// storedRecommendation is a recommendation with what nobody is shown.
+type storedRecommendation struct {
+	runs.Recommendation
+	Print []uint64 `json:"print,omitempty"`
+}
+
 func (t *tx) saveRecommendation(r runs.Recommendation) error {
-	body, err := encode(r)
+	body, err := encode(storedRecommendation{r, r.Print})
 	if err != nil {
 		return err
 	}
@@ -22,10 +28,12 @@ func (t *tx) saveRecommendation(r runs.Recommendation) error {
 }
 
 func recommendationOf(row []driver.Value) (runs.Recommendation, error) {
-	r, err := decode[runs.Recommendation](blob(row[recommendationBody]))
-	if err == nil && r.ID != text(row[0]) {
+	stored, err := decode[storedRecommendation](blob(row[recommendationBody]))
+	if err == nil && stored.ID != text(row[0]) {
 		err = changedRow(recommendationRows, text(row[0]), "its body is of another recommendation")
 	}
+	r := stored.Recommendation
+	r.Print = stored.Print
 	return r, err
 }
 

@@ -4,12 +4,16 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"sallyport.example/client"
+	"sallyport.example/internal/knowledge"
 )
 
 // reads is a declaration of an advisory agent, which starts in planning, with what it reads of the knowledge store.
@@ -182,6 +186,130 @@ func TestAgentsDoNotWriteKnowledge(t *testing.T) {
 	if err != nil || len(page.Documents) != 0 {
 		t.Errorf("%+v, %v", page, err)
 	}
+}
+
+// What agents said does not become knowledge: it is recognised by its words, by its tag, after a restart, and when a person pastes a part of it; the person's
+// word lets it in and is on record. What people answered comes in through its export, and nothing else does.
+func TestAgentsWordsStayOut(t *testing.T) {
+	w, _, _ := onDuty(t, "", advisor(program(t), 60_000))
+	carol, alice := w.person("carol", "operator"), w.person("alice", "approver")
+	first := runToEnd(t, carol, json.RawMessage(`{"incidentId":"INC-7","mode":"long","action":"CLOSE"}`))
+	if first.RecommendationID == "" {
+		t.Fatalf("%+v %+v", first, first.Verdict)
+	}
+	var said struct {
+		Recommendation struct{ Reasoning string }
+	}
+	if err := json.Unmarshal(first.Output, &said); err != nil {
+		t.Fatal(err)
+	}
+	_, token := w.open("incident-advisor")
+	const submitted = "Ask the vendor of the storage array for a firmware that keeps the second controller alive while the first one restarts after a failure of its battery"
+	w.post("/v1/session/self/calls", token, `{"tool":"incidents_get","arguments":{"id":"INC-7"}}`, nil)
+	now := time.Now().UTC().Format(time.RFC3339Nano)
+	if status, answer := w.post("/v1/session/self/recommendations", token, fmt.Sprintf(`{"recommendationId":"r","agentId":"incident-advisor","timestamp":%q,"incidentId":"INC-7","recommendation":{"action":"CLOSE","confidence":0.5,"reasoning":%q,"evidence":[]},"metadata":{"executionTime":1,"tokensUsed":0,"modelVersion":"none"},"citations":[{"source":"incidents","timestamp":%q,"confidence":1}]}`, now, submitted, now), nil); status != 201 {
+		t.Fatalf("%d %s", status, answer)
+	}
+	people := strings.Repeat("People wrote this part of the handbook long before any agent was asked about it. ", 30)
+	texts := map[string]string{
+		"its words": said.Recommendation.Reasoning, "shouted in a list": "# Notes\n\n* " + strings.ToUpper(strings.ReplaceAll(said.Recommendation.Reasoning, " ", "\n  ")),
+		"in a long text": people + "\n\n# What to do\n\n" + said.Recommendation.Reasoning + ".\n\n# More\n\n" + people, "recommended without a run": submitted, "tagged": `{"synthetic": true, "text": "short"}`,
+	}
+	refused := func(when string) {
+		t.Helper()
+		for name, text := range texts {
+			if _, err := carol.AddDocument(t.Context(), client.NewDocument{Source: "handbook", Key: name, Content: text}); problemCode(err) != "content.synthetic" || !strings.Contains(err.Error(), "own: true") {
+				t.Errorf("%s %s: %v", name, when, err)
+			}
+		}
+	}
+	refused("right away")
+	if _, err := carol.AddDocument(t.Context(), client.NewDocument{Source: "handbook", Key: "the incident", Content: "INC-7 of db-1. Disk is full. " + people}); err != nil {
+		t.Errorf("what the agent had read: %v", err)
+	}
+	exported := func() (string, []string) {
+		t.Helper()
+		code, out, errs := w.command(nil, "recommendations", "export")
+		if code != 0 {
+			t.Fatalf("%d %s", code, errs)
+		}
+		return out, strings.Split(strings.TrimSpace(out), "\n")
+	}
+	advice, err := alice.Recommendation(t.Context(), first.RecommendationID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := alice.ApproveRecommendation(t.Context(), advice.RecommendationID, advice.Digest, ""); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.stop(); err != nil {
+		t.Fatal(err)
+	}
+	w = launch(t, w.place)
+	carol = w.person("carol", "operator")
+	refused("after a restart")
+
+	// A person's word.
+	d, err := carol.AddDocument(t.Context(), client.NewDocument{Source: "handbook", Key: "mine", Content: said.Recommendation.Reasoning, Own: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	history, err := carol.DocumentHistory(t.Context(), d.DocumentID)
+	if err != nil || history.Events[0].Own != first.RunID || history.Events[0].By != "person:carol" {
+		t.Errorf("%+v %v", history, err)
+	}
+	if !slices.ContainsFunc(w.recorded("knowledge.add"), func(e client.Entry) bool {
+		return e.Actor == "person:carol" && strings.Contains(string(e.Detail), `"own":"`+first.RunID+`"`)
+	}) {
+		t.Error("carol's word is not on record")
+	}
+	if code, out, _ := w.command(strings.NewReader(submitted), "knowledge", "add", "-", "--key", "k", "--source", "handbook"); code != 1 || !strings.Contains(out, "--own") {
+		t.Errorf("by command: %d %s", code, out)
+	}
+	if code, out, errs := w.command(strings.NewReader(submitted), "knowledge", "add", "-", "--key", "k", "--source", "handbook", "--own"); code != 0 {
+		t.Errorf("by command, own: %d %s %s", code, out, errs)
+	}
+
+	// The export.
+	whole, lines := exported()
+	if len(lines) != 1 || !strings.Contains(whole, `"snapshotId":"export_`) {
+		t.Fatalf("%s", whole)
+	}
+	file := filepath.Join(t.TempDir(), "validated.jsonl")
+	write(t, file, whole)
+	if code, out, errs := w.command(nil, "knowledge", "add", "--source", "snapshot", file); code != 0 || !strings.Contains(out, "1") {
+		t.Fatalf("%d %s %s", code, out, errs)
+	}
+	in, err := carol.Document(t.Context(), knowledge.DocumentID("snapshot", "validated.jsonl"), time.Time{})
+	if err != nil || !strings.HasPrefix(in.Metadata.SnapshotID, "export_") || !strings.Contains(in.Content, said.Recommendation.Reasoning) || !strings.Contains(in.Content, `"decided_by":["alice"]`) || !slices.Contains(in.Labels, "internal") {
+		t.Errorf("%+v %v", in, err)
+	}
+	for name, text := range map[string]string{
+		"other words":          strings.Replace(whole, "nightly export", "weekly export", 1),
+		"another state":        strings.Replace(whole, `"state":"accepted"`, `"state":"rejected"`, 1),
+		"another person":       strings.Replace(whole, `"decided_by":["alice"]`, `"decided_by":["carol"]`, 1),
+		"another export":       strings.Replace(whole, in.Metadata.SnapshotID, in.Metadata.SnapshotID[:len(in.Metadata.SnapshotID)-1]+"_", 1),
+		"no export":            strings.Replace(whole, `,"snapshotId":"`+in.Metadata.SnapshotID+`"`, "", 1),
+		"what nobody answered": strings.Replace(whole, first.RecommendationID, "rec_none", 1),
+		"an agent's words":     said.Recommendation.Reasoning,
+		"a person's words":     "What I think myself.",
+	} {
+		if text == whole {
+			t.Fatalf("%s: nothing was changed", name)
+		}
+		for _, own := range []bool{false, true} {
+			if _, err := carol.AddDocument(t.Context(), client.NewDocument{Source: "snapshot", Key: name, Content: text, Own: own}); problemCode(err) != "request.malformed" {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	}
+	if _, err := carol.AddDocument(t.Context(), client.NewDocument{Source: "handbook", Key: "export", Content: whole}); problemCode(err) != "content.synthetic" {
+		t.Errorf("an export into another collection: %v", err)
+	}
+	if err := w.stop(); err != nil {
+		t.Fatal(err)
+	}
+	w.place.verify(t)
 }
 
 // Killed while documents come in and while an index is built, again and again: what was answered is there, and the log and the rows belong together.

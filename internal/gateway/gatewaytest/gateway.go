@@ -15,6 +15,7 @@ import (
 	"sallyport.example/internal/agent"
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/catalogue"
+	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/knowledge/library"
 	"sallyport.example/internal/knowledge/shelf"
@@ -75,6 +76,19 @@ func Store(t testing.TB) *store.DB {
 	return db
 }
 
+// AgentsWords is what an agent of Library said, in the run run_1.
+const AgentsWords = "what the agent said"
+
+type said struct{}
+
+func (said) Holds(part string) (from string, found bool) {
+	return "run_1", strings.Contains(part, AgentsWords)
+}
+
+func (said) Imported(_ context.Context, _, _ string) (text, from string, labels []string, err error) {
+	return "", "", nil, fault.New(fault.RequestMalformed, "There was no export.")
+}
+
 // Library opens a knowledge store beside a store, which is closed when the test ends.
 func Library(t testing.TB, db library.Store) *library.Library {
 	t.Helper()
@@ -88,6 +102,7 @@ func Library(t testing.TB, db library.Store) *library.Library {
 		KnownLabel: func(label string) bool { return slices.Contains([]string{"internal", "pii", "secret"}, label) },
 		Erasers:    func(first, second string) (bool, bool) { return first == second, true },
 		Parse:      func(_ context.Context, _ string, file []byte) (string, error) { return string(file), nil },
+		Said:       said{},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -55,6 +55,7 @@ type Options struct {
 	Erasers func(first, second string) (same, stillAdmin bool)
 	// Parse is the text of a file in a format of its own (knowledge.Foreign), of at most knowledge.MaxContent bytes. The file is hostile.
 	Parse func(ctx context.Context, mediaType string, file []byte) (text string, err error)
+	Said  Said
 }
 
 // Library is the open store. Safe for concurrent use.
@@ -151,6 +152,9 @@ type Adding struct {
 	Key, Source, Type, Content, Snapshot string
 	Labels                               []string
 	UnlessSame                           bool // of a version: nothing is done if the newest one has the same text
+	Own                                  bool // the author says that the text is theirs, though it is like what an agent said
+
+	exported bool // it is what people answered of agents' recommendations
 }
 
 // Add adds a document in its first version. Where the key is taken it is a Conflict that names the document.
@@ -161,7 +165,7 @@ func (l *Library) Add(ctx context.Context, by string, a Adding) (*knowledge.Docu
 	if err := identity.CheckID(a.Source); err != nil {
 		return nil, fault.Wrap(err, fault.RequestMalformed, "%v.", err).At("source")
 	}
-	if err := l.convert(ctx, &a); err != nil {
+	if err := l.convert(ctx, a.Source, &a); err != nil {
 		return nil, err
 	}
 	labels, err := l.labels(a.Content, a.Labels)
@@ -175,7 +179,11 @@ func (l *Library) Add(ctx context.Context, by string, a Adding) (*knowledge.Docu
 			return e, fault.New(fault.Conflict, "There is a document with this key already: %s, at version %d.", id, s.Version.Version).At("key").
 				Try("Add a version to it, with expected_version.")
 		}
-		e = knowledge.Event{Kind: knowledge.Versioned, By: by, Version: 1, Key: a.Key, Source: a.Source, Type: a.Type, Size: len(a.Content), Snapshot: a.Snapshot, Labels: labels}
+		from, err := l.refuseAgentsWords(&a)
+		if err != nil {
+			return e, err
+		}
+		e = knowledge.Event{Kind: knowledge.Versioned, By: by, Version: 1, Key: a.Key, Source: a.Source, Type: a.Type, Size: len(a.Content), Snapshot: a.Snapshot, Labels: labels, Own: from}
 		return e, l.keep(ctx, id, a.Content, &e)
 	})
 }
@@ -191,7 +199,11 @@ func (m *Moved) Unwrap() error { return m.error }
 // AddVersion adds a version after the one that its author expects to be the newest; else the error is a *Moved. It keeps the labels of the one before. Of a withdrawn document it corrects
 // the text: the withdrawal ends for this version and those to come, and the ones before stay withdrawn.
 func (l *Library) AddVersion(ctx context.Context, by, id string, expected int, a Adding) (*knowledge.Document, error) {
-	if err := l.convert(ctx, &a); err != nil {
+	there, err := l.Document(id)
+	if err != nil {
+		return nil, err
+	}
+	if err := l.convert(ctx, there.Source(), &a); err != nil {
 		return nil, err
 	}
 	return l.act(ctx, id, func(d *knowledge.Document) (e knowledge.Event, err error) {
@@ -216,11 +228,15 @@ func (l *Library) AddVersion(ctx context.Context, by, id string, expected int, a
 				return e, errSame
 			}
 		}
+		from, err := l.refuseAgentsWords(&a)
+		if err != nil {
+			return e, err
+		}
 		labels, err := l.labels(a.Content, append(slices.Clone(s.Labels), a.Labels...))
 		if err != nil {
 			return e, err
 		}
-		e = knowledge.Event{Kind: knowledge.Versioned, By: by, Version: expected + 1, Type: a.Type, Size: len(a.Content), Snapshot: a.Snapshot, Labels: labels}
+		e = knowledge.Event{Kind: knowledge.Versioned, By: by, Version: expected + 1, Type: a.Type, Size: len(a.Content), Snapshot: a.Snapshot, Labels: labels, Own: from}
 		if err := l.keep(ctx, id, a.Content, &e); err != nil {
 			return e, err
 		}
@@ -361,8 +377,8 @@ func checkText(content string) error {
 	return nil
 }
 
-// convert makes the text that is kept of what was given.
-func (l *Library) convert(ctx context.Context, a *Adding) error {
+// convert makes the text that is kept of what was given. Into the collection of exports goes what people answered of agents' recommendations, and nothing else.
+func (l *Library) convert(ctx context.Context, source string, a *Adding) error {
 	if a.Type == "" {
 		a.Type = knowledge.Plain
 	}
@@ -383,7 +399,15 @@ func (l *Library) convert(ctx context.Context, a *Adding) error {
 		return err
 	}
 	a.Content = strings.ReplaceAll(a.Content, "\r\n", "\n")
-	return nil
+	if source != knowledge.ExportCollection {
+		return nil
+	}
+	text, from, labels, err := l.o.Said.Imported(ctx, a.Snapshot, a.Content)
+	if err != nil {
+		return err
+	}
+	a.Content, a.Snapshot, a.Labels, a.exported = text, from, append(slices.Clone(a.Labels), labels...), true
+	return checkText(a.Content)
 }
 
 // labels are those that a document gets: given ones, and those of what is found in the text.
@@ -498,8 +522,9 @@ func entryOf(d *knowledge.Document, e *knowledge.Event, group string) (audit.Ent
 		Hash     string `json:"hash,omitempty"`
 		Size     int    `json:"size,omitempty"`
 		Snapshot string `json:"snapshot,omitempty"`
+		Own      string `json:"own,omitempty"`
 		Group    string `json:"withdrawal,omitempty"`
-	}{d.ID(), d.Source(), d.Key(), d.Now().Version.Version, e.Hash, e.Size, e.Snapshot, group})
+	}{d.ID(), d.Source(), d.Key(), d.Now().Version.Version, e.Hash, e.Size, e.Snapshot, e.Own, group})
 	return audit.Entry{Kind: audit.Change, Action: action, Actor: e.By, Decision: "ok", Reason: audit.Clip(e.Reason), Labels: e.Labels, Detail: detail}, err
 }
 

@@ -60,6 +60,7 @@ func (p *place) reopen() {
 			return first == "person:b-alias" && second == "person:b", first != "person:former"
 		},
 		Parse: func(_ context.Context, _ string, file []byte) (string, error) { return string(file), nil },
+		Said:  said{},
 	})
 	must(p.t, err)
 }
