@@ -3,6 +3,7 @@ package library
 import (
 	"context"
 	"regexp"
+	"slices"
 
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/knowledge"
@@ -22,6 +23,19 @@ const tagged = "synthetic"
 
 // tag is the tag of an agent's output, in JSON and in YAML.
 var tag = regexp.MustCompile(`(?i)["']?\bsynthetic["']?[ \t]*:[ \t\r\n]*true\b`)
+
+// takeExport makes what is kept of the lines of an export. Into its collection goes what people answered of agents' recommendations, and nothing else.
+func (l *Library) takeExport(ctx context.Context, source string, a *Adding) error {
+	if source != knowledge.ExportCollection {
+		return nil
+	}
+	text, from, labels, err := l.o.Said.Imported(ctx, a.Snapshot, a.Content)
+	if err != nil {
+		return err
+	}
+	a.Content, a.Snapshot, a.Labels, a.exported = text, from, append(slices.Clone(a.Labels), labels...), true
+	return checkText(text)
+}
 
 // agentsWords tells which output of an agent a text is, or has in it: by its tag, or by the words of one of its chunks.
 func (l *Library) agentsWords(content string) (from string, found bool) {

@@ -165,7 +165,10 @@ func (l *Library) Add(ctx context.Context, by string, a Adding) (*knowledge.Docu
 	if err := identity.CheckID(a.Source); err != nil {
 		return nil, fault.Wrap(err, fault.RequestMalformed, "%v.", err).At("source")
 	}
-	if err := l.convert(ctx, a.Source, &a); err != nil {
+	if err := l.convert(ctx, &a); err != nil {
+		return nil, err
+	}
+	if err := l.takeExport(ctx, a.Source, &a); err != nil {
 		return nil, err
 	}
 	labels, err := l.labels(a.Content, a.Labels)
@@ -199,11 +202,14 @@ func (m *Moved) Unwrap() error { return m.error }
 // AddVersion adds a version after the one that its author expects to be the newest; else the error is a *Moved. It keeps the labels of the one before. Of a withdrawn document it corrects
 // the text: the withdrawal ends for this version and those to come, and the ones before stay withdrawn.
 func (l *Library) AddVersion(ctx context.Context, by, id string, expected int, a Adding) (*knowledge.Document, error) {
+	if err := l.convert(ctx, &a); err != nil {
+		return nil, err
+	}
 	there, err := l.Document(id)
 	if err != nil {
 		return nil, err
 	}
-	if err := l.convert(ctx, there.Source(), &a); err != nil {
+	if err := l.takeExport(ctx, there.Source(), &a); err != nil {
 		return nil, err
 	}
 	return l.act(ctx, id, func(d *knowledge.Document) (e knowledge.Event, err error) {
@@ -377,8 +383,8 @@ func checkText(content string) error {
 	return nil
 }
 
-// convert makes the text that is kept of what was given. Into the collection of exports goes what people answered of agents' recommendations, and nothing else.
-func (l *Library) convert(ctx context.Context, source string, a *Adding) error {
+// convert makes the text that is kept of what was given.
+func (l *Library) convert(ctx context.Context, a *Adding) error {
 	if a.Type == "" {
 		a.Type = knowledge.Plain
 	}
@@ -399,15 +405,7 @@ func (l *Library) convert(ctx context.Context, source string, a *Adding) error {
 		return err
 	}
 	a.Content = strings.ReplaceAll(a.Content, "\r\n", "\n")
-	if source != knowledge.ExportCollection {
-		return nil
-	}
-	text, from, labels, err := l.o.Said.Imported(ctx, a.Snapshot, a.Content)
-	if err != nil {
-		return err
-	}
-	a.Content, a.Snapshot, a.Labels, a.exported = text, from, append(slices.Clone(a.Labels), labels...), true
-	return checkText(a.Content)
+	return nil
 }
 
 // labels are those that a document gets: given ones, and those of what is found in the text.
