@@ -250,10 +250,13 @@ type Agent struct {
 type AgentApproval struct {
 	State         string      `json:"state"` // approved, waiting, changed, unapproved
 	Text          string      `json:"text"`
-	Digest        string      `json:"digest"` // of the declaration as it is loaded
-	Needed        int         `json:"needed"` // how many people have to approve it
-	Votes         []AgentVote `json:"votes"`
+	Digest        string      `json:"digest"`         // of the declaration as it is loaded
+	Needed        int         `json:"needed"`         // how many people have to approve it
+	Votes         []AgentVote `json:"votes"`          // those that count
 	Rule          string      `json:"rule,omitempty"` // that approved it; "": people
+	StillNeeded   int         `json:"still_needed"`
+	MayApprove    []string    `json:"may_approve,omitempty"` // who can give a vote that is still needed
+	ExpiresAt     time.Time   `json:"expires_at,omitzero"`   // when the oldest of the votes stops counting
 	Before        string      `json:"approved_digest,omitempty"`
 	BeforeVersion string      `json:"approved_version,omitempty"`
 	LoadedBy      string      `json:"loaded_by,omitempty"`
@@ -273,6 +276,7 @@ type AgentDifference struct {
 	AgentID  string         `json:"agent_id"`
 	Digest   string         `json:"digest"`
 	Against  string         `json:"against,omitempty"` // "": none was approved
+	Approval string         `json:"approval"`          // how it stands, and who still has to approve it
 	Fields   []ChangedValue `json:"fields"`
 	Breaking []string       `json:"breaking,omitempty"` // what in the output schema breaks its readers
 	Blocked  string         `json:"blocked,omitempty"`  // why it can't be approved as it is

@@ -151,6 +151,7 @@ func (c *cli) agentDiff() *cobra.Command {
 func (t *table) difference(d *client.AgentDifference) {
 	t.field("agent", d.AgentID)
 	t.field("digest", d.Digest)
+	t.field("approval", d.Approval)
 	switch {
 	case d.Against == "":
 		t.field("approved", "no version before: all of it is new")

@@ -33,6 +33,9 @@ func (c *Config) checkDeclarations(p *complaints) {
 	}
 }
 
+// everybody is all people who are known: those of the configuration, and admin.
+func (c *Config) everybody() []approval.Voter { return c.withOthers(approval.Voter{}).Others() }
+
 // answerers is how many of the configured people can answer.
 func (c *Config) answerers() (n int) {
 	for _, p := range c.People.List {
@@ -103,6 +106,7 @@ func (d *Daemon) openApprovals(ctx context.Context) (err error) {
 		Store: d.store, Agents: func() agent.Set { return d.gate.Agents() },
 		Needed: func(decl *agent.Declaration) int { return d.config().approversOf(decl) },
 		Voter:  func(person string) (approval.Voter, bool) { return d.config().voter(person) },
+		People: func() []approval.Voter { return d.config().everybody() }, Expires: func() time.Duration { return time.Duration(d.config().Approvals.Expires) },
 		LoadedBy: func(id string) string {
 			if in := d.loaded.Load(); in != nil {
 				return in.state.LoadedBy[id]
@@ -176,7 +180,8 @@ func ApproveWritten(ctx context.Context, cfg *Config, data string) (ids []string
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
 	book, err := approved.New(ctx, approved.Options{
-		Store: db, Agents: func() agent.Set { return set }, Needed: cfg.approversOf, Voter: cfg.voter, LoadedBy: func(string) string { return "" },
+		Store: db, Agents: func() agent.Set { return set }, Needed: cfg.approversOf, Voter: cfg.voter, People: cfg.everybody,
+		Expires: func() time.Duration { return time.Duration(cfg.Approvals.Expires) }, LoadedBy: func(string) string { return "" },
 		Now: func() time.Time { return time.Now().UTC() }, Changed: func(string) {},
 	})
 	if err != nil {

@@ -6,8 +6,10 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -115,6 +117,11 @@ func TestDeclarationsOfTwo(t *testing.T) {
 	p := newPlace(t, "people: [{id: alice, roles: [approver]}, {id: bob, roles: [admin]}, {id: carol, roles: [operator]}]\ndeclarations: {}\n",
 		declaration("tester"), declare("reader", "advisory", "planning", []string{"mail.search"}, nil))
 	p.leaveAgents = true
+	raw, err := os.ReadFile(p.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := string(raw)
 	w := launch(t, p)
 	people := map[string]*client.Client{}
 	for person, role := range map[string]string{"alice": "approver", "bob": "admin", "carol": "operator"} {
@@ -144,6 +151,24 @@ func TestDeclarationsOfTwo(t *testing.T) {
 		}
 		if _, err := people["alice"].ApproveAgent(t.Context(), a.AgentID, a.Digest, ""); err == nil {
 			t.Error("one person is two")
+		}
+		if s := after.Approval; s.StillNeeded != 1 || !slices.Equal(s.MayApprove, []string{"admin", "bob"}) || time.Until(s.ExpiresAt) < 20*time.Minute {
+			t.Errorf("what is still needed: %+v", s)
+		}
+		if code, out, _ := w.command(nil, "agents", "diff", a.AgentID); code != 0 || !strings.Contains(out, "Still needed: 1 person (admin, bob).") {
+			t.Errorf("%d %s", code, out)
+		}
+		// A vote of somebody who lost the role counts no more.
+		write(t, p.config, strings.Replace(config, "{id: alice, roles: [approver]}", "{id: alice, roles: [viewer]}, {id: dora, roles: [approver]}", 1))
+		if _, err := w.root.Reload(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if after, err = w.root.Agent(t.Context(), a.AgentID); err != nil || len(after.Approval.Votes) != 0 || after.Approval.StillNeeded != 2 || !strings.Contains(after.Approval.Text, "The vote of alice counts no more") {
+			t.Errorf("%v %+v", err, after.Approval)
+		}
+		write(t, p.config, config)
+		if _, err := w.root.Reload(t.Context()); err != nil {
+			t.Fatal(err)
 		}
 		if after, err = people["bob"].ApproveAgent(t.Context(), a.AgentID, a.Digest, ""); err != nil || after.Standing != "approved" || len(after.Approval.Votes) != 2 {
 			t.Errorf("%v %+v", err, after)

@@ -2,7 +2,8 @@
 //
 // Promises: a declaration counts only with the digest that was approved, and one agent has one such digest at a time, so any change needs approving again,
 // also one back to what was approved before. An approval names the digest that the person was shown. It counts once it is durable, with its entry; reading
-// waits for nothing. Where two people have to approve, they are two by all their names. What only a rule approved says so.
+// waits for nothing. Where two people have to approve, they are two by all their names, and a vote that waits for another counts until it expires, and only while
+// its person can answer. What only a rule approved says so.
 package approved
 
 import (
@@ -21,6 +22,7 @@ import (
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/diff"
 	"sallyport.example/internal/fault"
+	"sallyport.example/internal/sentence"
 )
 
 // The rules that approve. Everything else that approves is a person.
@@ -70,6 +72,9 @@ type Options struct {
 	Needed func(d *agent.Declaration) int
 	// Voter is who a person is today; false for people nobody knows.
 	Voter func(person string) (approval.Voter, bool)
+	// People are all who are known today, and Expires is how long a vote waits for another.
+	People  func() []approval.Voter
+	Expires func() time.Duration
 	// LoadedBy is who loaded the agent's declaration as it is now, as kind:id.
 	LoadedBy func(agent string) string
 	Now      func() time.Time
@@ -111,8 +116,12 @@ type Standing struct {
 	Text   string `json:"text"`
 	Digest string `json:"digest"` // as it is loaded
 	Needed int    `json:"needed" doc:"how many people have to approve it"`
-	Votes  []Vote `json:"votes"`
+	Votes  []Vote `json:"votes" doc:"those that count"`
 	Rule   string `json:"rule,omitempty" doc:"the rule that approved it; absent: people"`
+	// StillNeeded is how many more people have to approve it, and MayApprove who can. ExpiresAt is when the first of the votes stops counting.
+	StillNeeded int       `json:"still_needed"`
+	MayApprove  []string  `json:"may_approve,omitempty" doc:"who can give a vote that is still needed"`
+	ExpiresAt   time.Time `json:"expires_at,omitzero" doc:"when the oldest of the votes stops counting, unless enough have come by then"`
 	// Before is the digest of the version that was approved, and BeforeVersion that version, where it is another one.
 	Before        string `json:"approved_digest,omitempty"`
 	BeforeVersion string `json:"approved_version,omitempty"`
@@ -155,10 +164,66 @@ func (b *Book) Of(d *agent.Declaration) Standing {
 		s.Text = "It changed since " + r.InForce.by() + " approved version " + s.BeforeVersion + "."
 	}
 	if w := r.Waiting; w != nil && w.Digest == d.Digest {
-		s.State, s.Votes = Waiting, w.Votes
-		s.Text = fmt.Sprintf("%s approved it, and %d have to.", w.by(), s.Needed)
+		counting, gone := b.counting(w)
+		if len(counting) > 0 {
+			s.State, s.Votes, s.ExpiresAt = Waiting, counting, counting[0].At.Add(b.o.Expires())
+			s.Text = fmt.Sprintf("%s approved it, and %d have to.", (&Word{Votes: counting}).by(), s.Needed)
+		}
+		for _, why := range gone {
+			s.Text += " " + why
+		}
 	}
+	s.StillNeeded = max(1, s.Needed-len(s.Votes))
+	for _, p := range b.o.People() {
+		if p.Answers() && !voted(s.Votes, p) {
+			s.MayApprove = append(s.MayApprove, p.Person)
+		}
+	}
+	slices.Sort(s.MayApprove)
+	s.Text += s.still()
 	return s
+}
+
+// shownMost is how many people a text names.
+const shownMost = 5
+
+// still says what is missing, in words.
+func (s *Standing) still() string {
+	who := ", and nobody else can. List another person with the role approver under people"
+	if n := len(s.MayApprove); n >= s.StillNeeded {
+		who = " (" + sentence.Names(s.MayApprove[:min(n, shownMost)])
+		if n > shownMost {
+			who += fmt.Sprintf(" and %d more", n-shownMost)
+		}
+		who += ")"
+	}
+	text := fmt.Sprintf(" Still needed: %s%s.", sentence.Count(s.StillNeeded, "person"), who)
+	if !s.ExpiresAt.IsZero() {
+		text += " The first vote counts until " + s.ExpiresAt.UTC().Format(time.RFC3339) + "."
+	}
+	return text
+}
+
+// counting are the votes of a word that waits which count today, and why others don't.
+func (b *Book) counting(w *Word) (votes []Vote, gone []string) {
+	now, life := b.o.Now(), b.o.Expires()
+	for _, v := range w.Votes {
+		known, ok := b.o.Voter(v.Person)
+		switch until := v.At.Add(life); {
+		case !now.Before(until):
+			gone = append(gone, "The vote of "+v.Person+" expired at "+until.UTC().Format(time.RFC3339)+".")
+		case !ok || !known.Answers():
+			gone = append(gone, "The vote of "+v.Person+" counts no more: only who has the role approver or admin can approve.")
+		default:
+			votes = append(votes, v)
+		}
+	}
+	return votes, gone
+}
+
+// voted tells whether one of the votes is the person's, by any of their names.
+func voted(votes []Vote, by approval.Voter) bool {
+	return slices.ContainsFunc(votes, func(v Vote) bool { return by.Same(approval.Voter{Person: v.Person, Aliases: v.Aliases}) })
 }
 
 // by names who approved.
@@ -198,10 +263,11 @@ func (b *Book) Refusal(d *agent.Declaration) (reason, remedy string) {
 
 // Difference is what a person decides on: the declaration as it is, compared with the one that was approved.
 type Difference struct {
-	AgentID string       `json:"agent_id"`
-	Digest  string       `json:"digest"`
-	Against string       `json:"against,omitempty" doc:"the digest that was approved; absent: none was, and all fields are new"`
-	Fields  []diff.Field `json:"fields"`
+	AgentID  string       `json:"agent_id"`
+	Digest   string       `json:"digest"`
+	Against  string       `json:"against,omitempty" doc:"the digest that was approved; absent: none was, and all fields are new"`
+	Approval string       `json:"approval" doc:"how it stands, and who still has to approve it"`
+	Fields   []diff.Field `json:"fields"`
 	// Breaking is what in the output schema breaks who reads outputs. Blocked says why the declaration can't be approved as it is.
 	Breaking []string `json:"breaking,omitempty"`
 	Blocked  string   `json:"blocked,omitempty"`
@@ -214,7 +280,7 @@ func (b *Book) Difference(d *agent.Declaration) (Difference, error) {
 	if err != nil {
 		return Difference{}, err
 	}
-	out := Difference{AgentID: d.AgentID, Digest: d.Digest}
+	out := Difference{AgentID: d.AgentID, Digest: d.Digest, Approval: b.Of(d).Text}
 	var before json.RawMessage
 	if r.InForce != nil {
 		out.Against, before = r.InForce.Digest, r.InForce.Declaration
@@ -312,12 +378,10 @@ func (b *Book) vote(r Record, d *agent.Declaration, digest, reason string, by ap
 	}
 	w := Word{Digest: digest, Declaration: now}
 	if r.Waiting != nil && r.Waiting.Digest == digest {
-		w.Votes = slices.Clone(r.Waiting.Votes)
+		w.Votes, _ = b.counting(r.Waiting)
 	}
-	for _, v := range w.Votes {
-		if by.Same(approval.Voter{Person: v.Person, Aliases: v.Aliases}) {
-			return r, audit.Entry{}, fault.New(fault.Conflict, "You have approved this declaration already, and another person has to.")
-		}
+	if voted(w.Votes, by) {
+		return r, audit.Entry{}, fault.New(fault.Conflict, "You have approved this declaration already, and another person has to.")
 	}
 	at, loader := b.o.Now(), b.o.LoadedBy(d.AgentID)
 	w.Needed, w.At = b.o.Needed(d), at

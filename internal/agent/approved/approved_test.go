@@ -42,6 +42,7 @@ type world struct {
 	loadedBy string
 	people   map[string]approval.Voter
 	changed  []string
+	now      time.Time
 	*approved.Book
 }
 
@@ -55,7 +56,7 @@ func parse(t *testing.T, change ...string) agent.Declaration {
 }
 
 func newWorld(t *testing.T) *world {
-	w := &world{t: t, db: &brittle{DB: gatewaytest.Store(t)}, set: agent.NewSet(parse(t)), needed: 1, loadedBy: "gateway:start"}
+	w := &world{t: t, db: &brittle{DB: gatewaytest.Store(t)}, set: agent.NewSet(parse(t)), needed: 1, loadedBy: "gateway:start", now: noon}
 	person := func(id string, aliases ...string) approval.Voter {
 		return approval.Voter{Person: id, Roles: []identity.Role{identity.Approver}, Aliases: aliases}
 	}
@@ -72,7 +73,12 @@ func (w *world) open() {
 	var err error
 	w.Book, err = approved.New(w.t.Context(), approved.Options{
 		Store: w.db, Agents: func() agent.Set { return w.set }, Needed: func(*agent.Declaration) int { return w.needed },
-		LoadedBy: func(string) string { return w.loadedBy }, Now: func() time.Time { return noon }, Changed: func(id string) { w.changed = append(w.changed, id) },
+		LoadedBy: func(string) string { return w.loadedBy }, Now: func() time.Time { return w.now }, Expires: func() time.Duration { return 30 * time.Minute }, People: func() (all []approval.Voter) {
+			for _, p := range w.people {
+				all = append(all, p)
+			}
+			return all
+		}, Changed: func(id string) { w.changed = append(w.changed, id) },
 		Voter: func(id string) (approval.Voter, bool) {
 			v, ok := w.people[id]
 			v.Others = func() (others []approval.Voter) {
