@@ -13,7 +13,10 @@ import (
 
 // lift records a verdict that the stage lifts and permits in its place, if the gateway observes.
 func (found *Finding) lift(f *Facts, s *stage, v fault.Verdict) fault.Verdict {
-	if v.Decision == fault.Permit || s.lifts == nil || !s.lifts(f, found, &v) || !f.Rules.Observe {
+	if v.Decision == fault.Permit || s.lifts == nil {
+		return v
+	}
+	if looked := v; !s.lifts(f, found, &looked) || !f.Rules.Observe { // a copy, so that verdicts that permit need no memory of their own
 		return v
 	}
 	found.Lifted = append(slices.Clip(found.Lifted), v)
