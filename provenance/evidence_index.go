@@ -121,16 +121,21 @@ func (e *Evidence) giveAway(operation, callID string, g *givenAway) {
 	for _, host := range g.Hosts {
 		known.hosts[host] = true
 	}
+	names := &given{full: true} // none
+	if w := g.Wrote; w != nil {
+		names = e.named(kindOn(operation, w.Kind), w)
+	}
 	for _, value := range g.Values {
+		if e.given.has(value) && names.has(value) { // names of arguments, and much of what agents say, come with each call
+			continue
+		}
 		read := readText(value)
 		e.given.addRead(read, at, known)
-		if w := g.Wrote; w != nil {
-			e.named(kindOn(operation, w.Kind), w).addRead(read, at, nil)
-		}
+		names.addRead(read, at, nil)
 	}
 	e.given.addHashes(g.Hashes, at)
 	if w := g.Wrote; w != nil {
-		e.named(kindOn(operation, w.Kind), w).addHashes(g.Hashes, at)
+		names.addHashes(g.Hashes, at)
 		e.wrote(operation, callID, w, g)
 	}
 }

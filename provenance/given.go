@@ -293,15 +293,17 @@ func (k *known) hasHost(host string) bool { return k != nil && k.hosts[host] }
 
 // add adds an argument, or the name of a member.
 func (g *given) add(value string, at int, known *known) {
-	if g.full || g.raw[value] {
-		return
+	if !g.has(value) {
+		g.addRead(readText(value), at, known)
 	}
-	g.addRead(readText(value), at, known)
 }
+
+// has tells whether adding an argument would change nothing.
+func (g *given) has(value string) bool { return g.full || g.raw[value] }
 
 // addRead is add for a text that has been read.
 func (g *given) addRead(value *givenRead, at int, known *known) {
-	if g.full || g.raw[value.text] {
+	if g.has(value.text) {
 		return
 	}
 	if g.raw == nil {
