@@ -20,7 +20,7 @@ import (
 )
 
 // floods are what one agent does with floodCallers at once, while another agent makes small calls.
-var floods = []string{"bodies of 4 MiB", "answers of 1 MiB", "refused calls", "answers that nobody reads"}
+var floods = []string{"bodies of 4 MiB", "answers of 100 MiB", "answers of 1 MiB", "refused calls", "answers that nobody reads"}
 
 const floodCallers = 256
 
@@ -30,6 +30,8 @@ func flood(target, token, kind string) error {
 	go func() { io.Copy(io.Discard, os.Stdin); cancel() }()
 	st := setting{client: "raw", name: "loud_echo", args: echoArgs{Text: strings.Repeat("lorem ipsum ", 4<<20/12-200)}}
 	switch kind {
+	case "answers of 100 MiB": // the gateway refuses each
+		st.args = echoArgs{Kind: hugeKind, Size: 100 << 20}
 	case "answers of 1 MiB", "answers that nobody reads":
 		st.args = echoArgs{Kind: "words", Size: 1 << 20}
 	case "refused calls":

@@ -128,7 +128,7 @@ func serve(h http.Handler) error {
 
 type echoArgs struct {
 	Text string `json:"text,omitempty"`
-	Kind string `json:"kind,omitempty"` // of sample.Kinds, in place of Text
+	Kind string `json:"kind,omitempty"` // of sample.Kinds, in place of Text; or hugeKind
 	Size int    `json:"size,omitempty"` // of it, in bytes
 }
 
@@ -159,7 +159,43 @@ func echo() http.Handler {
 	for _, name := range []string{"echo", "trusted"} {
 		mcp.AddTool(s, &mcp.Tool{Name: name, Description: "Returns a text."}, answer)
 	}
-	return mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return s }, nil)
+	return huge(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return s }, nil))
+}
+
+// hugeKind is the kind of a text that is written as it is made: a server that sends endless answers needs no memory for them.
+const hugeKind = "huge"
+
+// huge answers calls that ask for a text of hugeKind, and hands on everything else.
+func huge(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodPost {
+			next.ServeHTTP(w, r)
+			return
+		}
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		var asked struct {
+			ID     json.RawMessage
+			Params struct{ Arguments echoArgs }
+		}
+		if !bytes.Contains(body, []byte(hugeKind)) || json.Unmarshal(body, &asked) != nil || asked.Params.Arguments.Kind != hugeKind {
+			r.Body = io.NopCloser(bytes.NewReader(body))
+			next.ServeHTTP(w, r)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"content":[{"type":"text","text":"`, asked.ID)
+		piece := bytes.Repeat([]byte("lorem ipsum "), 4096)
+		for left := asked.Params.Arguments.Size; left > 0; left -= len(piece) {
+			if _, err := w.Write(piece[:min(left, len(piece))]); err != nil {
+				return // the gateway has read enough
+			}
+		}
+		io.WriteString(w, `"}]}}`)
+	})
 }
 
 // reverseProxy forwards everything; with a log it commits one record before and one after each POST, as an audit would.
