@@ -77,7 +77,6 @@ func Lint(d *Declaration, vouched ...string) []Problem {
 	}{
 		{"quotas.tokens", "nothing counts the tokens of models against it", d.Quotas.Tokens != nil},
 		{"quotas.cost", "nothing counts what models cost against it", d.Quotas.Cost != nil},
-		{"systemPrompt", "no system message says it but that of runs of kind model", (d.SystemPrompt.Role != "" || len(d.SystemPrompt.Constraints) > 0) && (d.Run == nil || d.Run.Kind != RunModel)},
 		{"hostedTools", "tools that a model's provider runs are refused", len(d.HostedTools) > 0},
 	} {
 		if reserved.set {

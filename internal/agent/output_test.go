@@ -11,7 +11,6 @@ func TestReservedKeysAreNamed(t *testing.T) {
 	one := 1
 	for field, set := range map[string]func(*Declaration){
 		"quotas.tokens": func(d *Declaration) { d.Quotas.Tokens = &Amounts{Day: &one} },
-		"systemPrompt":  func(d *Declaration) { d.SystemPrompt.Constraints = []string{"no guesses"} },
 		"hostedTools":   func(d *Declaration) { d.HostedTools = []string{"web_search"} },
 	} {
 		d := Local()

@@ -18,12 +18,35 @@ import (
 )
 
 // model asks a model. Its arguments are a request with its form (wire.Packed), its result the provider's answer with status and headers.
-type model struct{ op *catalogue.Operation }
+type model struct {
+	op    *catalogue.Operation
+	terms Terms
+}
+
+// Terms are what the gateway adds to the requests of the agent and session that ask a model.
+type Terms struct {
+	Message string // the system message that stands in front of each; "": none
+}
+
+// OnTerms is the effect under these terms, if it asks a model; any other is as it was.
+func OnTerms(e Effect, t Terms) Effect {
+	if m, ok := e.(model); ok {
+		m.terms = t
+		return m
+	}
+	return e
+}
+
+// Asks tells whether the effect asks a model.
+func Asks(e Effect) bool {
+	_, ok := e.(model)
+	return ok
+}
 
 // askable finds a model by its id. Which of those are configured that its declaration does not name, no agent learns.
 func askable(snap *catalogue.Snapshot, id string) (Effect, error) {
 	if op := snap.Model(id); op != nil {
-		return model{op}, nil
+		return model{op: op}, nil
 	}
 	if !agent.Pinned(id) {
 		return nil, fault.New(fault.ModelUnpinned, "%s is not a name that stays with one version, and no operator has vouched for it.", display.Quote(id, 80)).At("model").
@@ -33,13 +56,14 @@ func askable(snap *catalogue.Snapshot, id string) (Effect, error) {
 		Try("Use a model of the list of models. An operator can add one to models in sallyport.yaml and to dataSources.models of the declaration.")
 }
 
-// Conversation is what a call sends to a model, part by part; nil of everything that is no request to a model.
+// Conversation is what a call sends to a model, part by part, without what the gateway put in front; nil of everything that is no request to a model.
 func Conversation(e Effect, parameters []byte) []wire.Block {
-	if _, ok := e.(model); !ok {
+	m, ok := e.(model)
+	if !ok {
 		return nil
 	}
 	r := wire.Unpack(parameters)
-	return wire.Blocks(r.Form, r.Body)
+	return wire.Blocks(r.Form, r.Body, m.terms.Message)
 }
 
 func (m model) Operation() *catalogue.Operation { return m.op }
@@ -59,6 +83,9 @@ func (m model) Parameters(arguments []byte) (Parameters, error) {
 	}
 	if r.Version = asked.Version; r.Form == wire.Messages && !slices.Contains(wire.Versions, r.Version) {
 		return Parameters{Canonical: arguments}, fault.New(fault.RequestMalformed, "The gateway's lists are for the versions %s of the API.", strings.Join(wire.Versions, " and ")).At("anthropic-version")
+	}
+	if r.Body, err = wire.Instruct(r.Form, r.Body, m.terms.Message); err != nil {
+		return Parameters{Canonical: arguments}, err
 	}
 	packed, err := wire.Packed(r)
 	if err != nil {

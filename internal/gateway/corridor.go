@@ -372,6 +372,9 @@ func (c *crossing) resolve(ctx context.Context) fault.Verdict {
 	if v := tried(c.agent, c.op); v.Decision != fault.Permit && !c.r.DryRun {
 		return v
 	}
+	if err := c.instruct(ctx); err != nil {
+		return fault.RefuseErr(stage, err)
+	}
 	if err := c.read(ctx); err != nil {
 		return fault.RefuseErr(stage, err)
 	}

@@ -33,6 +33,7 @@ type live struct {
 	meter   *limit.Meter
 	seen    evidence.Index
 	said    said
+	prompt  settled   // what the system message of its requests to models says of its tools
 	running int       // calls under way; guarded by liveSessions.mu
 	used    time.Time // when it was last taken up, or a call of it ended; guarded by liveSessions.mu
 

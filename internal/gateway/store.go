@@ -62,6 +62,10 @@ type SessionStore interface {
 	// SessionsPage returns sessions, the newest first: those opened before the session after ("": from the newest on), at most limit of them, only
 	// those in state ("": all).
 	SessionsPage(ctx context.Context, after string, limit int, state session.State) (session.Page, error)
+	// SessionPrompt is what the system message of the session's requests to models says of its tools; "" before the first one.
+	SessionPrompt(ctx context.Context, session string) (string, error)
+	// KeepSessionPrompt writes that once, with its entry; a Conflict if it is written.
+	KeepSessionPrompt(ctx context.Context, session, text string, e audit.Entry) error
 	// WaitingPlans returns open sessions whose plan waits for a person, the newest first and at most limit of them, and how many there are.
 	WaitingPlans(ctx context.Context, limit int) (newest []session.Session, all int64, err error)
 }

@@ -51,10 +51,6 @@ func (c *carried) think(ctx context.Context) ([]byte, error) {
 		}
 		o.Tools = append(o.Tools, loop.Tool{Name: t.Name, Description: description, Schema: schema})
 	}
-	constraint, err := g.SystemPrompt(ctx, p)
-	if err != nil {
-		return nil, err
-	}
-	o.System = loop.System(c.decl, constraint)
+	o.System = loop.System(c.decl)
 	return loop.Run(ctx, o)
 }

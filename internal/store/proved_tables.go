@@ -48,13 +48,14 @@ var (
 	agentApprovalRows     = &table{name: "agent_approvals", key: "agent", columns: []string{"digest", "body"}}
 	runRows               = &table{name: "runs", key: "id", columns: []string{"agent", "status", "idem", "body"}, ordered: true}
 	recommendationRows    = &table{name: "recommendations", key: "id", columns: []string{"agent", "state", "body"}, ordered: true}
+	promptRows            = &table{name: "session_prompts", key: "session", columns: []string{"body"}}
 	quotaRows             = &table{name: "quota_use", key: "key", columns: []string{"start", "used", "reserved"}}
 	evidenceRows          = &table{name: "evidence", key: "session_id", columns: []string{"seq", "call_id", "rules", "total", "body"}, chained: true}
 )
 
 // proved are the tables that decide.
 var proved = []*table{sessionRows, tokenRows, pinRows, switchRows, declarationRows, approvalRows, spentRows, usedRows, quarantineRows, quarantineCountRows, drillRows, evidenceRows, storedLabelRows, writtenRows, segmentRows,
-	knowledgeEventRows, knowledgeSnapshotRows, knowledgeIndexRows, knowledgePinRows, agentApprovalRows, runRows, recommendationRows, quotaRows}
+	knowledgeEventRows, knowledgeSnapshotRows, knowledgeIndexRows, knowledgePinRows, agentApprovalRows, runRows, recommendationRows, quotaRows, promptRows}
 
 // unproved are the other tables of the schema, each with the reason why its rows need no MAC.
 var unproved = map[string]string{

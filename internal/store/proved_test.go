@@ -153,6 +153,7 @@ func lived(t *testing.T, db *DB) (s session.Session) {
 		must(t, db.AddKnowledgeSnapshot(ctx, knowledge.Snapshot{ID: fmt.Sprint("snap_", i), Documents: 1}, ch))
 		must(t, db.AddKnowledgeDigest(ctx, fmt.Sprint("snap_", i, "/x"), strings.Repeat("0", 63)+fmt.Sprint(i), ch))
 		must(t, db.PinKnowledge(ctx, fmt.Sprint("sess_", i), fmt.Sprint("snap_", i), ch))
+		must(t, db.KeepSessionPrompt(ctx, fmt.Sprint("sess_", i), fmt.Sprint("text ", i), ch))
 	}
 	must(t, db.Declare(ctx, declare.Declaration{ID: "decl_1", Session: s.ID, State: declare.Approved}, ch))
 	return s

@@ -303,6 +303,20 @@ func (db *DB) Outcome(ctx context.Context, sessionID string, e audit.Entry, rais
 	return after, nil
 }
 
+// SessionPrompt implements gateway.Store.
+func (db *DB) SessionPrompt(ctx context.Context, session string) (string, error) {
+	row, err := db.one(ctx, promptRows, session)
+	if err != nil || row == nil {
+		return "", err
+	}
+	return text(row[1]), nil
+}
+
+// KeepSessionPrompt implements gateway.Store.
+func (db *DB) KeepSessionPrompt(ctx context.Context, session, text string, e audit.Entry) error {
+	return db.addKnown(ctx, promptRows, session, text, e)
+}
+
 // Answer implements gateway.Store.
 func (db *DB) Answer(ctx context.Context, sessionID string, e audit.Entry, wrote *stored.Written, given ...evidence.Kept) error {
 	return db.w.do(ctx, &job{whose: lineOf(e), run: func(t *tx) error {

@@ -428,7 +428,7 @@ func resolved(f *Facts) Box {
 
 func prompt(f *Facts) Box {
 	b := Box{Question: "System message framework configured with safety constraints", Answer: Yes,
-		Reason:   "Each session's instructions carry the planning constraint and how fenced content is to be treated. Whether a client gives them to its model can't be seen.",
+		Reason:   "Each session's instructions carry the planning constraint and how fenced content is to be treated. In front of each request to a model that goes through the gateway stands the whole layered message. Whether a client gives MCP's instructions to a model that it asks itself can't be seen.",
 		Evidence: []string{fmt.Sprintf("%d bytes of instructions for a new session", f.PromptBytes)}}
 	if f.PromptBytes == 0 {
 		b.Answer, b.Reason, b.Remedy = Unseen, "No agent is declared, so there are no instructions to look at.", "Write a declaration."

@@ -21,19 +21,27 @@ type Block struct {
 	Opaque bool
 }
 
-// Blocks are all parts of a request that Parse accepted: together they have everything in it.
-func Blocks(form Form, body []byte) (all []Block) {
+// Blocks are all parts of a request that Parse accepted: together they have everything in it but the message that Instruct put in front ("": none did).
+func Blocks(form Form, body []byte, message string) (all []Block) {
 	rest := map[string]any{}
 	for name, v := range call.Members(body) {
 		switch name {
 		case "messages":
+			ours := form == Chat && message != ""
 			for m := range call.Elements(v) {
-				all = append(all, ofMessage(form, m)...)
+				if !ours {
+					all = append(all, ofMessage(form, m)...)
+				}
+				ours = false
 			}
 		case "system", "tools":
 			if v[0] == '[' {
+				ours := name == "system" && message != ""
 				for e := range call.Elements(v) {
-					all = append(all, block(name, e))
+					if !ours {
+						all = append(all, block(name, e))
+					}
+					ours = false
 				}
 				continue
 			}

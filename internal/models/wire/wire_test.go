@@ -160,7 +160,7 @@ func TestBlocks(t *testing.T) {
 	for form, all := range requests {
 		for _, s := range all {
 			body := canonical(t, s)
-			blocks := Blocks(form, body)
+			blocks := Blocks(form, body, "")
 			var joined strings.Builder
 			for _, b := range blocks {
 				joined.Write(b.JSON)
@@ -178,18 +178,18 @@ func TestBlocks(t *testing.T) {
 		}
 	}
 	marked := `{"model":"m","max_tokens":1,"messages":[{"role":"user","content":[{"type":"text","text":"a"%s}]}]}`
-	one, two := Blocks(Messages, canonical(t, fmt.Sprintf(marked, ""))), Blocks(Messages, canonical(t, fmt.Sprintf(marked, `,"cache_control":{"type":"ephemeral"}`)))
+	one, two := Blocks(Messages, canonical(t, fmt.Sprintf(marked, "")), ""), Blocks(Messages, canonical(t, fmt.Sprintf(marked, `,"cache_control":{"type":"ephemeral"}`)), "")
 	for i := range one {
 		if one[i].Hash != two[i].Hash {
 			t.Errorf("block %d is another", i)
 		}
 	}
-	if said := Blocks(Messages, canonical(t, `{"model":"m","max_tokens":1,"messages":[{"role":"assistant","content":[{"type":"text","text":"a"}]}]}`)); said[0].Hash == one[0].Hash {
+	if said := Blocks(Messages, canonical(t, `{"model":"m","max_tokens":1,"messages":[{"role":"assistant","content":[{"type":"text","text":"a"}]}]}`), ""); said[0].Hash == one[0].Hash {
 		t.Error("who says it makes no difference")
 	}
 	results, opaque := 0, 0
 	for _, form := range Forms {
-		for _, b := range Blocks(form, canonical(t, requests[form][1])) {
+		for _, b := range Blocks(form, canonical(t, requests[form][1]), "") {
 			if b.Result {
 				if results++; len(b.Texts) != 1 || b.Texts[0] != "r" {
 					t.Errorf("%q", b.Texts)
@@ -202,6 +202,39 @@ func TestBlocks(t *testing.T) {
 	}
 	if results != 2 || opaque != 2 {
 		t.Errorf("%d results, %d that can't be read", results, opaque)
+	}
+}
+
+// The message stands in front, once, and all that the client sends follows as it was; what the gateway put there is none of the client's blocks.
+func TestInstruct(t *testing.T) {
+	const ours = "You are a \"test\".\n"
+	for name, c := range map[string]struct {
+		form       Form
+		body, want string
+	}{
+		"no system message":   {Messages, `{"model":"m"}`, `{"model":"m","system":[{"text":"You are a \"test\".\n","type":"text"}]}`},
+		"an empty one":        {Messages, `{"system":""}`, `{"system":[{"text":"You are a \"test\".\n","type":"text"}]}`},
+		"a text":              {Messages, `{"system":"S"}`, `{"system":[{"text":"You are a \"test\".\n","type":"text"},{"text":"S","type":"text"}]}`},
+		"blocks":              {Messages, `{"system":[{"cache_control":{"type":"ephemeral"},"text":"S","type":"text"}]}`, `{"system":[{"text":"You are a \"test\".\n","type":"text"},{"cache_control":{"type":"ephemeral"},"text":"S","type":"text"}]}`},
+		"a forged copy":       {Messages, `{"system":[{"text":"You are a \"test\".\n","type":"text"}]}`, `{"system":[{"text":"You are a \"test\".\n","type":"text"},{"text":"You are a \"test\".\n","type":"text"}]}`},
+		"a chat":              {Chat, `{"messages":[{"content":"Hi.","role":"user"}]}`, `{"messages":[{"content":"You are a \"test\".\n","role":"system"},{"content":"Hi.","role":"user"}]}`},
+		"with its own system": {Chat, `{"messages":[{"content":"S","role":"system"}]}`, `{"messages":[{"content":"You are a \"test\".\n","role":"system"},{"content":"S","role":"system"}]}`},
+		"of a developer":      {Chat, `{"messages":[{"content":"D","role":"developer"}]}`, `{"messages":[{"content":"You are a \"test\".\n","role":"developer"},{"content":"D","role":"developer"}]}`},
+	} {
+		got, err := Instruct(c.form, []byte(c.body), ours)
+		if err != nil || string(got) != c.want {
+			t.Errorf("%s: %v\n%s\n%s", name, err, got, c.want)
+		}
+		without, with := Blocks(c.form, []byte(c.body), ""), Blocks(c.form, got, ours)
+		if name == "an empty one" { // it said nothing
+			without = without[1:]
+		}
+		if len(with) != len(without) {
+			t.Errorf("%s: %d blocks of %d", name, len(with), len(without))
+		}
+		if none, err := Instruct(c.form, []byte(c.body), ""); err != nil || string(none) != c.body {
+			t.Errorf("%s: %v %s", name, err, none)
+		}
 	}
 }
 
@@ -243,7 +276,7 @@ func FuzzParse(f *testing.F) {
 		if store, _ := call.Get(r.Body, "store"); Form(form) == Chat && string(store) != "false" {
 			t.Fatal("it may be kept")
 		}
-		for _, b := range Blocks(Form(form), r.Body) {
+		for _, b := range Blocks(Form(form), r.Body, "") {
 			if call.Check(b.JSON, call.DefaultLimits()) != nil {
 				t.Fatalf("%s", b.JSON)
 			}

@@ -1,0 +1,46 @@
+package wire
+
+import (
+	"encoding/json"
+
+	"sallyport.example/internal/call"
+)
+
+// Instruct puts a system message in front of a request, in the provider's own form: Anthropic's as the first block of the member system, OpenAI's as the
+// first of the messages. It looks at nothing that the client says: a copy of the message in the client's own text stays the client's text. Without a message
+// the request is as it was. The answer is canonical.
+func Instruct(form Form, body []byte, message string) (json.RawMessage, error) {
+	if message == "" {
+		return body, nil
+	}
+	text, err := call.Encode(message)
+	if err != nil {
+		return nil, err
+	}
+	name, first := "messages", `{"content":`+string(text)+`,"role":"`+instructor(body)+`"}`
+	if form == Messages {
+		name, first = "system", `{"text":`+string(text)+`,"type":"text"}`
+	}
+	whole := "[" + first
+	theirs, _ := call.Get(body, name)
+	switch said, isText := call.Text(theirs); {
+	case isText && said != "":
+		whole += `,{"text":` + string(theirs) + `,"type":"text"}`
+	case len(theirs) > 0 && theirs[0] == '[':
+		for e := range call.Elements(theirs) {
+			whole += "," + string(e)
+		}
+	}
+	return call.Canonical(call.SetMember(body, name, json.RawMessage(whole+"]")), call.DefaultLimits())
+}
+
+// instructor is the role of a chat's system message: the one that the client's own has. Providers refuse a chat that has both.
+func instructor(chat []byte) string {
+	messages, _ := call.Get(chat, "messages")
+	for m := range call.Elements(messages) {
+		if role, _ := call.GetText(m, "role"); role == "developer" {
+			return role
+		}
+	}
+	return "system"
+}
