@@ -136,7 +136,7 @@ func TestResults(t *testing.T) {
 			t.Fatal(err)
 		}
 		found := false
-		for _, b := range wire.Blocks(form, door.asked[1].Body) {
+		for _, b := range wire.Blocks(form, door.asked[1].Body, "") {
 			if b.Result {
 				found = len(b.Texts) == 1 && b.Texts[0] == text
 			}
