@@ -1,11 +1,14 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/http"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -14,6 +17,7 @@ import (
 
 	"sallyport.example/client"
 	"sallyport.example/internal/knowledge"
+	"sallyport.example/internal/knowledge/shelf"
 )
 
 // reads is a declaration of an advisory agent, which starts in planning, with what it reads of the knowledge store.
@@ -207,8 +211,16 @@ func TestAgentsWordsStayOut(t *testing.T) {
 	const submitted = "Ask the vendor of the storage array for a firmware that keeps the second controller alive while the first one restarts after a failure of its battery"
 	w.post("/v1/session/self/calls", token, `{"tool":"incidents_get","arguments":{"id":"INC-7"}}`, nil)
 	now := time.Now().UTC().Format(time.RFC3339Nano)
-	if status, answer := w.post("/v1/session/self/recommendations", token, fmt.Sprintf(`{"recommendationId":"r","agentId":"incident-advisor","timestamp":%q,"incidentId":"INC-7","recommendation":{"action":"CLOSE","confidence":0.5,"reasoning":%q,"evidence":[]},"metadata":{"executionTime":1,"tokensUsed":0,"modelVersion":"none"},"citations":[{"source":"incidents","timestamp":%q,"confidence":1}]}`, now, submitted, now), nil); status != 201 {
+	unanswered := fmt.Sprintf(`{"recommendationId":"r","agentId":"incident-advisor","timestamp":%q,"incidentId":"INC-7","recommendation":{"action":"CLOSE","confidence":0.5,"reasoning":%q,"evidence":[]},"metadata":{"executionTime":1,"tokensUsed":0,"modelVersion":"none"},"citations":[{"source":"incidents","timestamp":%q,"confidence":1}]}`, now, submitted, now)
+	status, answer := w.post("/v1/session/self/recommendations", token, unanswered, nil)
+	if status != 201 {
 		t.Fatalf("%d %s", status, answer)
+	}
+	var waiting struct {
+		ID string `json:"recommendation_id"`
+	}
+	if err := json.Unmarshal(answer, &waiting); err != nil {
+		t.Fatal(err)
 	}
 	people := strings.Repeat("People wrote this part of the handbook long before any agent was asked about it. ", 30)
 	texts := map[string]string{
@@ -285,14 +297,15 @@ func TestAgentsWordsStayOut(t *testing.T) {
 		t.Errorf("%+v %v", in, err)
 	}
 	for name, text := range map[string]string{
-		"other words":          strings.Replace(whole, "nightly export", "weekly export", 1),
-		"another state":        strings.Replace(whole, `"state":"accepted"`, `"state":"rejected"`, 1),
-		"another person":       strings.Replace(whole, `"decided_by":["alice"]`, `"decided_by":["carol"]`, 1),
-		"another export":       strings.Replace(whole, in.Metadata.SnapshotID, in.Metadata.SnapshotID[:len(in.Metadata.SnapshotID)-1]+"_", 1),
-		"no export":            strings.Replace(whole, `,"snapshotId":"`+in.Metadata.SnapshotID+`"`, "", 1),
-		"what nobody answered": strings.Replace(whole, first.RecommendationID, "rec_none", 1),
-		"an agent's words":     said.Recommendation.Reasoning,
-		"a person's words":     "What I think myself.",
+		"other words":              strings.Replace(whole, "nightly export", "weekly export", 1),
+		"another state":            strings.Replace(whole, `"state":"accepted"`, `"state":"rejected"`, 1),
+		"another person":           strings.Replace(whole, `"decided_by":["alice"]`, `"decided_by":["carol"]`, 1),
+		"another export":           strings.Replace(whole, in.Metadata.SnapshotID, in.Metadata.SnapshotID[:len(in.Metadata.SnapshotID)-1]+"_", 1),
+		"no export":                strings.Replace(whole, `,"snapshotId":"`+in.Metadata.SnapshotID+`"`, "", 1),
+		"what nobody answered":     strings.Replace(whole, first.RecommendationID, "rec_none", 1),
+		"what waits for an answer": fmt.Sprintf(`{"recommendation_id":%q,"state":"advice","decided_by":null,"output":%s,"snapshotId":%q}`, waiting.ID, unanswered, in.Metadata.SnapshotID),
+		"an agent's words":         said.Recommendation.Reasoning,
+		"a person's words":         "What I think myself.",
 	} {
 		if text == whole {
 			t.Fatalf("%s: nothing was changed", name)
@@ -387,6 +400,83 @@ func TestClaims(t *testing.T) {
 	}
 	if status, body := w.send("POST", w.admin+"/v1/claims", w.place.secret(t, "admin.token"), `{"claim":"Acme is old.","sources":["knowledge.none"]}`, nil); status != 200 || strings.Count(string(body), `"confirms":null`) != 4 || !strings.Contains(string(body), `"is_valid":false`) {
 		t.Errorf("a sentence: %d %s", status, body)
+	}
+}
+
+// Killed while documents are erased: each is whole or erased, whatever was answered is erased, and of what is erased no key is left and no word.
+func TestKill9WhileErasing(t *testing.T) {
+	w := launch(t, newPlace(t, ""))
+	const documents, answered = 12, 4
+	ids, words := make([]string, documents), make([]string, documents)
+	ann, err := client.New(w.admin, w.tokenOf("ann", "admin"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range ids {
+		words[i] = "zebra" + strings.Repeat(string(rune('a'+i)), 12)
+		ids[i] = w.addDocument("handbook", words[i][5:], "Somebody lives at "+words[i]+" street.")
+		if e, err := ann.EraseDocument(t.Context(), ids[i], "asked by letter"); err != nil || e.Done {
+			t.Fatalf("%+v, %v", e, err)
+		}
+	}
+	w.snapshot()
+	bob, err := client.New(w.admin, w.tokenOf("bob", "admin"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := 0
+	for i, id := range ids {
+		if i == answered {
+			go w.kill()
+		}
+		if e, err := bob.EraseDocument(t.Context(), id, "asked by letter"); err != nil || !e.Done {
+			break
+		}
+		done++
+	}
+	w = launch(t, w.place)
+	var erased []string
+	for i, id := range ids {
+		d, err := w.root.Document(t.Context(), id, time.Time{})
+		switch {
+		case err != nil:
+			t.Fatal(err)
+		case d.Erased && d.Content == "":
+			erased = append(erased, id)
+		case i < done || d.Erased || !strings.Contains(d.Content, words[i]):
+			t.Errorf("document %d of %d that were answered: %+v", i, done, d)
+		}
+		f, err := w.root.SearchKnowledge(t.Context(), words[i], "", 5)
+		if err != nil || (len(f.Hits) > 0) == d.Erased {
+			t.Errorf("document %d: %d hits, %v", i, len(f.Hits), err)
+		}
+	}
+	if err := w.stop(); err != nil {
+		t.Fatal(err)
+	}
+	w.place.verify(t)
+	s, err := shelf.Open(w.place.data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keyed, err := s.Keyed(t.Context(), erased)
+	if err := errors.Join(err, s.Close()); err != nil || len(keyed) > 0 || len(erased) < answered {
+		t.Errorf("%d of %d erased documents have a key, %v", len(keyed), len(erased), err)
+	}
+	err = filepath.WalkDir(w.place.data, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || !e.Type().IsRegular() {
+			return err
+		}
+		b, err := os.ReadFile(path)
+		for i, id := range ids {
+			if slices.Contains(erased, id) && bytes.Contains(b, []byte(words[i])) {
+				t.Errorf("%s has a word of document %d", path, i)
+			}
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 
