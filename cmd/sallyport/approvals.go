@@ -47,9 +47,9 @@ func (c *cli) approvals() *cobra.Command {
 		}
 		return c.print(page, func(t *table) {
 			together := similar(page.Approvals)
-			t.row("APPROVAL", "STATE", "RISK", "OPERATION", "AGENT", "SESSION", "VOTES", "TOGETHER", "EXPIRES", "ARGUMENTS")
+			t.row("APPROVAL", tint("STATE"), tint("RISK"), "OPERATION", "AGENT", "SESSION", "VOTES", "TOGETHER", "EXPIRES", "ARGUMENTS")
 			for _, a := range page.Approvals {
-				t.row(a.ApprovalID, a.State, a.Risk, a.Operation, a.AgentID, a.SessionID, votes(&a), together[a.Similar], a.ExpiresAt, briefly(&a))
+				t.row(a.ApprovalID, tint(a.State), tint(a.Risk), a.Operation, a.AgentID, a.SessionID, votes(&a), together[a.Similar], a.ExpiresAt, briefly(&a))
 			}
 			for _, a := range page.Approvals {
 				if a.Problem != "" {

@@ -182,10 +182,10 @@ func (c *cli) auditEntries(ctx context.Context, cl *client.Client, q auditAsk) e
 
 func auditTable(t *table, all client.AuditPage, q auditAsk, head bool) {
 	if head {
-		t.row("INDEX", "AT", "SEVERITY", "WHAT", "AGENT", "OPERATION", "DECISION", "CODE", "REASON")
+		t.row("INDEX", "AT", tint("SEVERITY"), "WHAT", "AGENT", "OPERATION", tint("DECISION"), "CODE", "REASON")
 	}
 	for _, e := range all.Entries {
-		t.row(e.Index, e.At, e.Severity, plainly(e), e.Agent, e.Operation, e.Decision, e.Code, e.Reason)
+		t.row(e.Index, e.At, tint(e.Severity), plainly(e), e.Agent, e.Operation, tint(e.Decision), e.Code, e.Reason)
 	}
 	if all.Archived != nil {
 		t.line("entries before %d were archived and not looked at: %s", all.Archived.Before, strings.Join(all.Archived.Files, "; "))
@@ -262,7 +262,9 @@ func (c *cli) auditExport() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		_, err = io.Copy(c.out, body)
+		p := c.gauge("exported")
+		_, err = io.Copy(io.MultiWriter(c.out, p), body)
+		p.end()
 		if err = errors.Join(err, body.Close()); err != nil {
 			return fmt.Errorf("the export is not complete, do not use it: %w", err)
 		}
@@ -310,7 +312,9 @@ sallyport audit verify audit.tar --pub /safe/audit.pub --anchor /safe/checkpoint
 		if err != nil {
 			return err
 		}
-		report, err := audit.Verify(src, key, kept...)
+		p := c.gauge("verifying")
+		report, err := audit.VerifyTelling(src, key, p.of, kept...)
+		p.end()
 		if err = errors.Join(err, done()); err != nil {
 			return unusable(err)
 		}

@@ -108,7 +108,7 @@ func (f *feed) follow(ctx context.Context, cl *client.Client, heard func()) (why
 		}
 		heard()
 		switch e.Topic {
-		case "all":
+		case "all", "plan":
 			f.tell(func(n *changes) { n.all = true })
 		case "approval":
 			f.tell(func(n *changes) { n.changed(e.ID) })

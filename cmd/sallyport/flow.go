@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -20,7 +21,7 @@ func flowCommand(c *cli) *cobra.Command {
 }
 
 func (c *cli) flowEval() *cobra.Command {
-	var labels, config, session string
+	var labels, config, session, from, against string
 	var free bool
 	var cmd *cobra.Command
 	cmd = c.command(about{
@@ -31,15 +32,26 @@ With --labels, each TRACE holds tasks with their calls and results, and attacks:
 of one brings, and how many attacks would run with nobody asked. With --output json it lists the tasks and attacks behind the figures, and the values that nothing
 confirmed.
 
+With --from, the work of that time is taken from the log in the data directory, and judged under two configurations: the one of --against, which is
+in force, and the one of --config, which you think of. For each operation it says how many calls would be asked about and refused, and it lists the calls that
+would be decided otherwise. Labels, the risk of calls and unlisted operations are judged anew; permissions, limits and Cedar policies are not.
+
 With --session, the calls of a session of the gateway's own are taken from the log in the data directory and judged under the configuration of
 now: what was decided then, what the flow rules would say today, and by which evidence. Permissions, limits and risk are not judged anew.`,
 		example: `sallyport flow eval --labels labels.json banking.json travel.json
 sallyport flow eval --labels labels.json --free-level-1 --output json banking.json
-sallyport flow eval --session sess_01 --config changed.yaml`,
+sallyport flow eval --session sess_01 --config changed.yaml
+sallyport flow eval --from 7d --config changed.yaml`,
 		args: cobra.ArbitraryArgs, prints: true,
 	}, func(ctx context.Context, args []string) error {
 		given := cmd.Flags().Changed
 		switch {
+		case from != "" && (len(args) > 0 || labels != "" || session != "" || given("free-level-1")):
+			return usagef("--from takes its labels from the configurations: leave out --labels, --session, --free-level-1 and TRACE")
+		case from != "":
+			return c.flowCompare(ctx, from, against, config)
+		case given("against"):
+			return usagef("--against is for --from")
 		case session != "" && (len(args) > 0 || labels != "" || given("free-level-1")):
 			return usagef("--session takes its labels from the configuration: leave out --labels, --free-level-1 and TRACE")
 		case session != "":
@@ -55,7 +67,10 @@ sallyport flow eval --session sess_01 --config changed.yaml`,
 	f.StringVar(&labels, "labels", "", "file that says what the tools of TRACE are (tool-labels/1)")
 	f.BoolVar(&free, "free-level-1", false, "writes that only the person sees and can undo are free, as with flow.free_level_1")
 	f.StringVar(&session, "session", "", "id of a session of the gateway's own")
-	f.StringVar(&config, "config", "", "configuration to judge the session under (default: sallyport.yaml if it is there)")
+	f.StringVar(&config, "config", "", "configuration to judge recorded work under (default: sallyport.yaml if it is there)")
+	f.StringVar(&from, "from", "", "compare two configurations by the work since then: a time, or how long ago (7d)")
+	f.StringVar(&against, "against", "sallyport.yaml", "with --from: the configuration that is in force")
+	must(cmd.MarkFlagFilename("against", "yaml", "yml"))
 	must(cmd.MarkFlagFilename("labels", "json"))
 	must(cmd.MarkFlagFilename("config", "yaml", "yml"))
 	return cmd
@@ -100,15 +115,77 @@ func (c *cli) flowTraces(ctx context.Context, labels string, free bool, traces [
 	})
 }
 
-func (c *cli) flowSession(ctx context.Context, config, id string) error {
-	cfg, err := daemon.LoadConfig(config)
+// rulesOf reads the rules of a configuration that a flag names.
+func rulesOf(flag, name string) (replay.Config, error) {
+	cfg, err := daemon.LoadConfig(name)
 	if errors.Is(err, fs.ErrNotExist) {
-		err = fmt.Errorf("--config: %w", err)
+		err = fmt.Errorf("%s: %w", flag, err)
 	}
+	if err != nil {
+		return replay.Config{}, unusable(err)
+	}
+	risk, err := cfg.RiskRules()
+	if err != nil {
+		return replay.Config{}, unusable(err)
+	}
+	return replay.Config{Classify: cfg.Classifier(nil), Labels: cfg.Flow.Labels, FreeLevel1: cfg.Flow.FreeLevel1, Own: cfg.IdentitiesOf, Unlisted: cfg.Unlisted, Risk: risk}, nil
+}
+
+// shownOtherwise is how many calls a table lists; --output json has more.
+const shownOtherwise = 50
+
+func (c *cli) flowCompare(ctx context.Context, from, against, config string) error {
+	if config == "" || config == against {
+		return usagef("name the changed configuration with --config, and the one that is in force with --against, if it is not sallyport.yaml")
+	}
+	since, err := moment("--from", from, func(d time.Duration) time.Time { return time.Now().Add(-d) })
+	if err != nil {
+		return err
+	}
+	was, err := rulesOf("--against", against)
+	if err != nil {
+		return err
+	}
+	now, err := rulesOf("--config", config)
+	if err != nil {
+		return err
+	}
+	log, err := store.OpenReadOnly(c.data)
 	if err != nil {
 		return unusable(err)
 	}
-	rules := replay.Config{Classify: cfg.Classifier(nil), Labels: cfg.Flow.Labels, FreeLevel1: cfg.Flow.FreeLevel1, Own: cfg.IdentitiesOf}
+	g := c.gauge("sessions judged:")
+	found, err := replay.Compare(ctx, log, was, now, since, g.of)
+	g.end()
+	if err = errors.Join(err, log.Close()); err != nil {
+		return err
+	}
+	return c.print(found, func(t *table) {
+		t.row("OPERATION", "CALLS", "ASKED", "WOULD BE ASKED", "REFUSED", "WOULD BE REFUSED", "OTHERWISE")
+		for _, o := range found.Totals {
+			t.row(o.Operation, o.Was.Calls, o.Was.Questions, o.Now.Questions, o.Was.Refused, o.Now.Refused, o.Changed)
+		}
+		t.row("all", found.Calls, found.Was.Questions, found.Now.Questions, found.Was.Refused, found.Now.Refused, len(found.Otherwise)+found.More)
+		for _, o := range found.Otherwise[:min(len(found.Otherwise), shownOtherwise)] {
+			t.line("%s %s of %s: %s, would be %s. %s", o.CallID, o.Operation, o.Agent, string(o.Was), string(o.Now), o.Reason)
+		}
+		if more := len(found.Otherwise) + found.More - shownOtherwise; more > 0 {
+			t.line("%d more calls; --output json lists them", more)
+		}
+		if found.Skipped > 0 {
+			t.line("note: %d calls were not judged: built-in operations, and calls whose arguments were not kept", found.Skipped)
+		}
+		for _, note := range found.Notes {
+			t.line("note: %s", note)
+		}
+	})
+}
+
+func (c *cli) flowSession(ctx context.Context, config, id string) error {
+	rules, err := rulesOf("--config", config)
+	if err != nil {
+		return err
+	}
 	log, err := store.OpenReadOnly(c.data)
 	if err != nil {
 		return unusable(err)

@@ -22,7 +22,10 @@ var formats = []string{"table", "json", "yaml"}
 // and YAML carry such characters as escapes, a table shows them as such.
 func (c *cli) print(v any, rows func(t *table)) error {
 	if c.output == "table" {
-		t := &table{w: tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0)}
+		t := &table{w: tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0), colours: c.colours()}
+		if terminal(c.out) {
+			t.now = time.Now()
+		}
 		rows(t)
 		return t.w.Flush()
 	}
@@ -77,15 +80,53 @@ func hasHidden(s string) bool {
 }
 
 // table writes aligned rows for people. Every cell is made printable.
-type table struct{ w *tabwriter.Writer }
+type table struct {
+	w       *tabwriter.Writer
+	colours bool
+	now     time.Time // where a person reads at a terminal: times are in their zone, and say how long ago; zero: RFC 3339 in UTC, for programs
+}
+
+// colours tells whether what is printed may have colours: at a terminal that can show them, unless NO_COLOR is set.
+func (c *cli) colours() bool {
+	return terminal(c.out) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+}
+
+// tinted is a cell in a colour. All cells of its column have to be tinted, so that the columns stay aligned: colours are bytes, too.
+type tinted struct {
+	text   string
+	colour int // of SGR, two digits
+}
+
+const (
+	plainColour  = 39
+	redColour    = 31
+	yellowColour = 33
+	greenColour  = 32
+)
+
+// tint chooses the colour of a word of the gateway's: a risk, a decision, a state or a severity. Others stay as they are.
+func tint(word string) tinted {
+	switch word {
+	case "CRITICAL", "HIGH", "deny", "rejected", "expired", "critical", "down", "quarantined", "stopped":
+		return tinted{word, redColour}
+	case "MEDIUM", "ask", "pending", "deferred", "warning", "error", "unknown", "discarded":
+		return tinted{word, yellowColour}
+	case "permit", "ok", "approved", "spent", "up":
+		return tinted{word, greenColour}
+	}
+	return tinted{word, plainColour}
+}
 
 const cellWidth = 100
 
 func (t *table) row(cells ...any) {
 	for i, cell := range cells {
-		s := display.Terminal(show(cell), cellWidth)
+		s := display.Terminal(t.show(cell), cellWidth)
 		if s == "" && i < len(cells)-1 {
 			s = "-"
+		}
+		if c, ok := cell.(tinted); ok && t.colours {
+			s = fmt.Sprintf("\x1b[%dm%s\x1b[39m", c.colour, s)
 		}
 		if i > 0 {
 			fmt.Fprint(t.w, "\t")
@@ -97,7 +138,7 @@ func (t *table) row(cells ...any) {
 
 // field is a row of a name and a value that may be long.
 func (t *table) field(name string, value any) {
-	if s := display.Terminal(show(value), 4000); s != "" {
+	if s := display.Terminal(t.show(value), 4000); s != "" {
 		fmt.Fprintf(t.w, "%s\t%s\n", name, s)
 	}
 }
@@ -110,6 +151,46 @@ func (t *table) line(format string, args ...any) {
 		}
 	}
 	fmt.Fprintf(t.w, format+"\n", args...)
+}
+
+// show is show, with times as who reads them has them.
+func (t *table) show(v any) string {
+	switch v := v.(type) {
+	case tinted:
+		return v.text
+	case time.Time:
+		if !t.now.IsZero() && !v.IsZero() {
+			return whenOf(v, t.now)
+		}
+	}
+	return show(v)
+}
+
+// whenOf says when something was or will be, in the zone of now, and for two days how long that is.
+func whenOf(at, now time.Time) string {
+	d, local := now.Sub(at), at.In(now.Location())
+	if d > 48*time.Hour || d < -48*time.Hour {
+		return local.Format("2006-01-02 15:04 MST")
+	}
+	form := "15:04:05"
+	if local.Format("2006-01-02") != now.Format("2006-01-02") {
+		form = "Jan 2 15:04"
+	}
+	if d < 0 {
+		return local.Format(form) + ", in " + lengthOf(-d)
+	}
+	return local.Format(form) + ", " + lengthOf(d) + " ago"
+}
+
+// lengthOf writes a time in its largest unit, rounded down.
+func lengthOf(d time.Duration) string {
+	switch {
+	case d < time.Minute:
+		return fmt.Sprintf("%d s", d/time.Second)
+	case d < time.Hour:
+		return fmt.Sprintf("%d min", d/time.Minute)
+	}
+	return fmt.Sprintf("%d h", d/time.Hour)
 }
 
 func show(v any) string {

@@ -316,9 +316,9 @@ func servers(t *table, all []client.Server) {
 		return
 	}
 	t.line("")
-	t.row("SERVER", "STATE", "SINCE", "SANDBOX", "TOOLS", "RESTARTS", "LAST ERROR")
+	t.row("SERVER", tint("STATE"), "SINCE", "SANDBOX", "TOOLS", "RESTARTS", "LAST ERROR")
 	for _, s := range all {
-		t.row(s.ID, s.State, s.Since, cmp.Or(s.Sandbox, "-"), fmt.Sprintf("%d of %d usable", s.Usable, s.Tools), s.Restarts, s.LastError)
+		t.row(s.ID, tint(s.State), s.Since, cmp.Or(s.Sandbox, "-"), fmt.Sprintf("%d of %d usable", s.Usable, s.Tools), s.Restarts, s.LastError)
 	}
 	for _, s := range all {
 		for _, why := range s.Unusable {

@@ -121,7 +121,7 @@ a scripted agent through a plan that is refused, a plan that is approved, calls,
 answer: in a terminal it waits for yours, in the browser or with sallyport approvals watch. Nothing outside this machine is contacted.`,
 		example: "sallyport demo\nsallyport demo --keep", local: true,
 	}, func(ctx context.Context, _ []string) error {
-		return demo.Run(ctx, demo.Options{Out: c.out, Colours: terminal(c.out) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb", Keep: keep, Wait: terminal(c.out), Version: buildVersion()})
+		return demo.Run(ctx, demo.Options{Out: c.out, Colours: c.colours(), Keep: keep, Wait: terminal(c.out), Version: buildVersion()})
 	})
 	cmd.Flags().BoolVar(&keep, "keep", false, "leave the gateway running with its console until Ctrl-C")
 	return cmd

@@ -21,6 +21,7 @@ import (
 
 	"sallyport.example/client"
 	"sallyport.example/internal/display"
+	"sallyport.example/internal/sentence"
 )
 
 func (c *cli) watch() *cobra.Command {
@@ -67,7 +68,7 @@ for each that was answered.`,
 			err = (&printer{cli: c, cl: cl, open: map[string]string{}}).run(ctx, f)
 		} else {
 			go readLines(ctx, c.in, lines) // ends with the program: reading can't be broken off
-			err = (&watcher{cl: cl, out: c.out, echoes: terminal(c.in), lines: lines, feed: f, columns: c.columns, now: time.Now, settle: settleTime, queue: queue{skipped: map[string]bool{}}}).run(ctx)
+			err = (&watcher{cl: cl, out: c.out, echoes: terminal(c.in), lines: lines, feed: f, columns: c.columns, now: time.Now, settle: settleTime, queue: queue{skipped: map[string]bool{}, plans: map[string]bool{}}}).run(ctx)
 		}
 		if ctx.Err() != nil {
 			return nil // a signal is the ordinary end
@@ -277,6 +278,7 @@ type queue struct {
 	waiting []client.Approval // newest first
 	more    bool              // and others
 	skipped map[string]bool   // digests that this person is done with, for now
+	plans   map[string]bool   // digests of plans that were said to wait
 }
 
 // dialog holds the question that the person is asked.
@@ -423,6 +425,7 @@ func (w *watcher) look(ctx context.Context) {
 	maps.DeleteFunc(w.skipped, func(digest string, _ bool) bool {
 		return !more && !slices.ContainsFunc(waiting, func(a client.Approval) bool { return a.Digest == digest })
 	})
+	w.sayPlans(ctx)
 	if w.shown != nil {
 		w.current(ctx)
 	}
@@ -451,6 +454,22 @@ func (w *watcher) look(ctx context.Context) {
 		if d > 0 {
 			again = min(again, d+200*time.Millisecond)
 		}
+	}
+}
+
+// sayPlans says which plans wait, each once. They are answered by another command, because an operator has to read all their steps. Requests can
+// be answered all the same where it can't be told.
+func (w *watcher) sayPlans(ctx context.Context) {
+	plans, err := waitingPlans(ctx, w.cl)
+	if err != nil {
+		return
+	}
+	for _, s := range plans {
+		if w.plans[s.Plan.Digest] {
+			continue
+		}
+		w.plans[s.Plan.Digest] = true
+		w.say("A plan of %s waits for an operator (%s): sallyport sessions show %s", s.AgentID, sentence.Count(len(s.Plan.Steps), "step"), s.SessionID)
 	}
 }
 

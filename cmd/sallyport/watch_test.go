@@ -29,6 +29,7 @@ type office struct {
 	refuse  *client.Problem // of answers
 	status  int             // of everything, if it is not 0
 	watch   []chan string
+	plans   []client.Session // with plans
 	drop    chan struct{} // closed: streams end
 }
 
@@ -36,6 +37,7 @@ func newOffice(t testing.TB, all ...*client.Approval) *office {
 	o := &office{all: all, drop: make(chan struct{})}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/events", o.events)
+	mux.HandleFunc("GET /v1/sessions", func(w http.ResponseWriter, _ *http.Request) { reply(w, client.SessionPage{Sessions: o.plans}) })
 	mux.HandleFunc("GET /v1/approvals", func(w http.ResponseWriter, r *http.Request) {
 		page := client.ApprovalPage{Approvals: []client.Approval{}}
 		for _, a := range o.all {
@@ -231,7 +233,7 @@ func sit(t *testing.T, o *office) *sitting {
 		defer close(fed)
 		f.run(ctx, cl, func() (*client.Client, error) { return cl, nil }, func(context.Context, time.Duration) {})
 	}()
-	s.w = &watcher{cl: cl, out: s.screen, lines: s.lines, feed: f, now: func() time.Time { return noon }, columns: func() int { return 80 }, queue: queue{skipped: map[string]bool{}}}
+	s.w = &watcher{cl: cl, out: s.screen, lines: s.lines, feed: f, now: func() time.Time { return noon }, columns: func() int { return 80 }, queue: queue{skipped: map[string]bool{}, plans: map[string]bool{}}}
 	done := make(chan struct{})
 	go func() { defer close(done); s.ended <- s.w.run(ctx) }()
 	s.stop = func() { cancel(); <-fed; <-done }
@@ -365,6 +367,25 @@ func TestWatch(t *testing.T) {
 }
 
 // A change is a request of its own, which is shown and waits for somebody else.
+// Plans that wait are named, each once, beside the requests; so is one that comes later.
+func TestWatchNamesPlans(t *testing.T) {
+	plan := func(agent, state string) client.Session {
+		return client.Session{SessionID: "sess_" + agent, AgentID: agent, Plan: &client.Plan{State: state, Digest: "digest of " + agent, Steps: make([]client.PlanStep, 2)}}
+	}
+	o := newOffice(t, asked("appr_1"))
+	o.plans = []client.Session{plan("planner", "pending"), plan("done", "approved"), {SessionID: "sess_x", AgentID: "none"}}
+	s := sit(t, o)
+	s.sees("A plan of planner waits for an operator (2 steps): sallyport sessions show")
+	s.sees("sess_planner")
+	s.sees("appr_1, pending")
+	o.change("appr_1", func() { o.plans = append(o.plans, plan("later\x1b[2J", "pending")) })
+	s.sees("A plan of later")
+	all := s.screen.String()
+	if strings.Count(all, "A plan of planner") != 1 || strings.Contains(all, "A plan of done") || strings.Contains(all, "\x1b") {
+		t.Errorf("it shows\n%q", all)
+	}
+}
+
 func TestWatchModify(t *testing.T) {
 	o := newOffice(t, asked("appr_1"))
 	s := sit(t, o)
@@ -533,7 +554,7 @@ func TestWatchSettles(t *testing.T) {
 		t.Fatal(err)
 	}
 	out := &screen{}
-	w := &watcher{cl: cl, out: out, feed: newFeed(), now: func() time.Time { return noon }, settle: time.Hour, columns: func() int { return 80 }, queue: queue{skipped: map[string]bool{}}}
+	w := &watcher{cl: cl, out: out, feed: newFeed(), now: func() time.Time { return noon }, settle: time.Hour, columns: func() int { return 80 }, queue: queue{skipped: map[string]bool{}, plans: map[string]bool{}}}
 	w.look(t.Context())
 	w.ask(w.question(), nil)
 	for _, line := range []string{"approve", "y", "reject no", "defer 1m", "skip", ""} {

@@ -54,8 +54,14 @@ const (
 //
 // All problems of the log are in the Report. An error means that pub is not a key.
 func Verify(src Source, pub string, anchors ...[]byte) (Report, error) {
+	return VerifyTelling(src, pub, func(int64, int64) {}, anchors...)
+}
+
+// VerifyTelling is Verify that calls tell with how many entries it has read of how many, again and again while it works.
+func VerifyTelling(src Source, pub string, tell func(read, of int64), anchors ...[]byte) (Report, error) {
 	v := verifier{
-		src: src, tree: &Tree{}, wrong: -1, open: map[string]int64{}, seen: map[[16]byte]bool{}, payloads: map[[32]byte]bool{},
+		tell: tell,
+		src:  src, tree: &Tree{}, wrong: -1, open: map[string]int64{}, seen: map[[16]byte]bool{}, payloads: map[[32]byte]bool{},
 		report: Report{Unknown: []string{}, Problems: []Problem{}}, fold: Fold{Rows: map[RowName]Version{}},
 		bears: consequences{approvals: map[string]*answered{}, tokens: map[string]*token{}},
 	}
@@ -89,6 +95,7 @@ func Verify(src Source, pub string, anchors ...[]byte) (Report, error) {
 }
 
 type verifier struct {
+	tell   func(read, of int64)
 	src    Source
 	state  StateSource // src, if it has the state, too
 	fold   Fold
@@ -236,6 +243,7 @@ func (v *verifier) log() {
 			v.tile(t.Level, t.Index, t.Hashes)
 		}
 		v.tree.Commit()
+		v.tell(to, size)
 	}
 	for level, tail := range v.tree.tails {
 		if len(tail) > 0 {
