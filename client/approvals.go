@@ -161,7 +161,8 @@ type Approval struct {
 	StopEpoch      int64            `json:"stop_epoch,omitempty"` // how many stops had reached the agent when the call was judged: after one more, the approval covers nothing
 	Nonce          string           `json:"nonce"`
 	Votes          []Vote           `json:"votes"`
-	Needed         int              `json:"needed"` // distinct people who must approve
+	Needed         int              `json:"needed"`         // distinct people who must approve
+	Role           string           `json:"role,omitempty"` // admin: only people with this role can answer; "": those with the role approver or admin
 	CreatedAt      time.Time        `json:"created_at"`
 	ExpiresAt      time.Time        `json:"expires_at"`
 	DeferredUntil  time.Time        `json:"deferred_until,omitzero"`

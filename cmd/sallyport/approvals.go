@@ -124,6 +124,9 @@ func votes(a *client.Approval) string {
 			yes++
 		}
 	}
+	if a.Role != "" {
+		return fmt.Sprintf("%d of %d (role %s)", yes, a.Needed, a.Role)
+	}
 	return fmt.Sprintf("%d of %d", yes, a.Needed)
 }
 

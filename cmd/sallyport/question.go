@@ -111,6 +111,9 @@ func question(a *client.Approval, width int, now time.Time) (rows []string, whol
 	}
 	s.review(a.Review)
 	s.field("risk", a.Risk+", "+votes(a)+" approved")
+	if a.Role != "" {
+		s.field("who answers", "only people with the role "+a.Role)
+	}
 	if slices.ContainsFunc(a.Reasons, unexplained) {
 		s.field("NO REASON GIVEN", "the agent did not say why")
 	}

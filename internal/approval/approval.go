@@ -1,7 +1,7 @@
 // Package approval holds a person's answer to one request, named by its digest (docs/design.md, rule 2), as a pure state machine.
 //
-// Promises: an answer counts only for the digest that was shown. CRITICAL needs two people, every other risk one; a MEDIUM call that was asked
-// about with a delay runs if nobody rejects it in that time (HI-2). Nobody answers their own request, and nobody approves arguments that they
+// Promises: an answer counts only for the digest that was shown, and only of people with the role that the operation asks for. CRITICAL needs two
+// people, every other risk one; a MEDIUM call that was asked about with a delay runs if nobody rejects it in that time (HI-2). Nobody answers their own request, and nobody approves arguments that they
 // wrote, whatever name they use. One rejection is enough. An approval permits one call, until it expires, and only while every byte that was
 // shown is unchanged. A final state stays. Only Covers decides whether an approval covers a call now. Nothing here reads a clock; all callers
 // of one store must pass the time of one clock.
@@ -139,17 +139,18 @@ type Approval struct {
 	ModifiedReason string          `json:"modified_reason,omitempty"`
 	// StopEpoch counts the stops (kill switch pulled, quarantine) that had reached the agent when the call was judged. After one more, the approval
 	// covers nothing.
-	StopEpoch     int64     `json:"stop_epoch,omitempty"`
-	Nonce         string    `json:"nonce"`
-	Votes         []Vote    `json:"votes"`
-	Needed        int       `json:"needed"` // number of distinct people who must approve
-	CreatedAt     time.Time `json:"created_at"`
-	ExpiresAt     time.Time `json:"expires_at"` // whole milliseconds
-	DeferredUntil time.Time `json:"deferred_until,omitzero"`
-	SpentBy       string    `json:"spent_by,omitempty"`    // call id
-	ReplacedBy    string    `json:"replaced_by,omitempty"` // the approval with the changed arguments, if this one is superseded
-	IntervenedAt  time.Time `json:"spoken_at,omitzero"`    // when a person last rejected, deferred or changed it
-	Reason        string    `json:"reason,omitempty"`      // of the rejection, or why it is superseded
+	StopEpoch     int64         `json:"stop_epoch,omitempty"`
+	Nonce         string        `json:"nonce"`
+	Votes         []Vote        `json:"votes"`
+	Needed        int           `json:"needed"`         // number of distinct people who must approve
+	Role          identity.Role `json:"role,omitempty"` // only people with this role can answer: admin; "": those with the role approver or admin (DE-6)
+	CreatedAt     time.Time     `json:"created_at"`
+	ExpiresAt     time.Time     `json:"expires_at"` // whole milliseconds
+	DeferredUntil time.Time     `json:"deferred_until,omitzero"`
+	SpentBy       string        `json:"spent_by,omitempty"`    // call id
+	ReplacedBy    string        `json:"replaced_by,omitempty"` // the approval with the changed arguments, if this one is superseded
+	IntervenedAt  time.Time     `json:"spoken_at,omitzero"`    // when a person last rejected, deferred or changed it
+	Reason        string        `json:"reason,omitempty"`      // of the rejection, or why it is superseded
 }
 
 const (
@@ -206,6 +207,12 @@ func New(a Approval, now time.Time, life time.Duration) (Approval, error) {
 			return a, fault.New(fault.Internal, "silence can't permit risk %s", a.Risk)
 		}
 		a.Needed, a.SilenceAt = 0, a.SilenceAt.UTC().Truncate(time.Millisecond)
+	}
+	if a.Role != "" && a.Role != identity.Admin {
+		return a, fault.New(fault.Internal, "people with the role %q answer nothing", a.Role)
+	}
+	if a.Role != "" && a.Needed == 0 {
+		return a, fault.New(fault.Internal, "silence is no answer of an administrator")
 	}
 	if a.CallDigest == "" || a.Session == "" || a.Agent == "" || a.Operation == "" || a.OpenedBy == "" || life <= 0 {
 		return a, fault.New(fault.Internal, "an approval lacks its call, session, agent, operation, opener or lifetime")
@@ -312,6 +319,9 @@ func (a Approval) digest() string {
 		number(int64(len(a.WordsBy)))
 		put(a.WordsBy...)
 	}
+	if a.Role != "" {
+		put("role", string(a.Role))
+	}
 	return hex.EncodeToString(h.Sum(nil))
 }
 
@@ -401,17 +411,25 @@ func (a Approval) mayAnswerOwn(v Voter) bool {
 	if v.AnswersOwn {
 		return true
 	}
-	return v.Others != nil && !slices.ContainsFunc(v.Others(), func(o Voter) bool { return o.Answers() && !v.Is(o.names()...) && !a.Own(o) })
+	return v.Others != nil && !slices.ContainsFunc(v.Others(), func(o Voter) bool { return a.withRole(o) && !v.Is(o.names()...) && !a.Own(o) })
 }
 
-// Entitled checks whether the voter may answer at all: an approver or an admin. Who asked for the call, opened the session, added to the request or owns the agent may up
-// to risk HIGH where nobody else could, or where the operator lets them.
+// withRole reports whether the voter has a role that answers this request.
+func (a Approval) withRole(v Voter) bool {
+	return v.Answers() && (a.Role == "" || slices.Contains(v.Roles, a.Role))
+}
+
+// Entitled checks whether the voter may answer at all: an approver or an admin, or an admin alone where the operation says so. Who asked for the
+// call, opened the session, added to the request or owns the agent may up to risk HIGH where nobody else could, or where the operator lets them.
 func (a Approval) Entitled(v Voter) error {
 	if bare(v.Person) == "" {
 		return fault.New(fault.CredentialMissing, "Only a person can answer.")
 	}
 	if !v.Answers() {
 		return fault.New(fault.RoleMissing, "Only the roles approver and admin can answer.")
+	}
+	if !a.withRole(v) {
+		return fault.New(fault.RoleMissing, "Only people with the role %s can answer this.", a.Role).Try("Ask one of them, or sign in with a credential that has the role. operations.%s.approvals in sallyport.yaml says so.", a.Operation)
 	}
 	if a.Own(v) && !a.mayAnswerOwn(v) {
 		return fault.New(fault.RoleMissing, "You asked for this, or somebody or something that acts for you did.").Try("%s", a.askAnother())

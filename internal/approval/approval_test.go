@@ -143,6 +143,8 @@ func TestDigestBindsEverythingShown(t *testing.T) {
 			*v = "x"
 		case *json.RawMessage:
 			*v = json.RawMessage(`{"amount":1}`)
+		case *identity.Role:
+			*v = identity.Admin
 		case *int:
 			*v = 1
 		case *int64:
@@ -173,7 +175,7 @@ func TestDigestBindsEverythingShown(t *testing.T) {
 			wantCode(t, "spend with another "+name, err, fault.ApprovalMismatch)
 			b := a
 			b.State, b.Votes = Pending, nil
-			_, err = b.Approve(alice, b.Digest, "", in)
+			_, err = b.Approve(carol, b.Digest, "", in)
 			wantCode(t, "approve with another "+name, err, fault.ApprovalMismatch)
 		}
 	}
@@ -290,6 +292,73 @@ func TestAnAnswerIsForWhatWasShown(t *testing.T) {
 		wantCode(t, "reject "+digest, err, fault.ApprovalMismatch)
 		_, err = a.Defer(alice, digest, time.Time{}, in)
 		wantCode(t, "defer "+digest, err, fault.ApprovalMismatch)
+	}
+}
+
+// An operation whose answers are an administrator's takes no other's: not to approve, reject, put off or change, not of a requester whom the operator
+// lets answer, and not of one who lost the role before the call.
+func TestOnlyAdminsAnswer(t *testing.T) {
+	a := asked()
+	a.Role = identity.Admin
+	a = must(t)(New(a, t0, life))
+	plain := asked()
+	plain = must(t)(New(plain, t0, life))
+	if plain.ID, plain.Nonce = a.ID, a.Nonce; plain.digest() == a.Digest {
+		t.Error("the role is not in the digest")
+	}
+	changed := a
+	if changed.Role = ""; changed.Intact() {
+		t.Error("an approval whose role was taken away is intact")
+	}
+	own := func(v Voter) Voter { v.AnswersOwn = true; return v }
+	for name, v := range map[string]Voter{
+		"an approver": alice, "a requester whom the operator lets answer": own(voter("rita")), "the only one who answers": {Person: "rita", Roles: alice.Roles, Others: func() []Voter { return nil }},
+	} {
+		for what, move := range map[string]func() (Approval, error){
+			"approve": func() (Approval, error) { return a.Approve(v, a.Digest, "", in) },
+			"reject":  func() (Approval, error) { return a.Reject(v, a.Digest, "no", in) },
+			"defer":   func() (Approval, error) { return a.Defer(v, a.Digest, time.Time{}, in) },
+			"modify":  func() (Approval, error) { return a.Modify(v, a.Digest, "other ones", "appr_2", in) },
+		} {
+			if after, err := move(); !fault.Is(err, fault.RoleMissing) || !strings.Contains(err.Error(), "role admin") || !reflect.DeepEqual(after, a) {
+				t.Errorf("%s: %s: %v", name, what, err)
+			}
+		}
+	}
+	// The only administrator asked for it: the approvers beside them can't answer, so they may, up to HIGH.
+	alone := carol
+	alone.Others = func() []Voter { return []Voter{alice} }
+	hers := asked()
+	hers.Role, hers.Requester, hers.Risk = identity.Admin, "carol", "HIGH"
+	hers = must(t)(New(hers, t0, life))
+	if after, err := hers.Approve(alone, hers.Digest, "", in); err != nil || !after.Votes[0].Own {
+		t.Errorf("the only administrator: %+v %v", after.Votes, err)
+	}
+	alone.Others = func() []Voter { return []Voter{alice, {Person: "dan", Roles: carol.Roles}} }
+	if _, err := hers.Approve(alone, hers.Digest, "", in); !fault.Is(err, fault.RoleMissing) {
+		t.Errorf("one administrator of two, who asked for it: %v", err)
+	}
+	high := asked()
+	high.Role, high.Risk = identity.Admin, "HIGH"
+	high = must(t)(New(high, t0, life))
+	yes, err := high.Approve(carol, high.Digest, "", in)
+	if err != nil || yes.State != Approved {
+		t.Fatalf("an admin: %+v %v", yes, err)
+	}
+	if is := yes.Recount(func(string) (Voter, bool) { return Voter{Person: "carol", Roles: alice.Roles}, true }); is.State != Pending || is.Covers(is.CallDigest, in) == nil {
+		t.Errorf("an admin who is an approver by now: %s", is.State)
+	}
+	if is := yes.Recount(func(string) (Voter, bool) { return carol, true }); is.Covers(is.CallDigest, in) != nil {
+		t.Errorf("an admin who still is one: %s", is.State)
+	}
+	for what, bad := range map[string]func(*Approval){
+		"another role": func(a *Approval) { a.Role = identity.Operator },
+		"silence":      func(a *Approval) { a.Role, a.Risk, a.SilenceAt = identity.Admin, medium, t0.Add(time.Second) },
+	} {
+		b := asked()
+		if bad(&b); !fault.Is(func() error { _, err := New(b, t0, life); return err }(), fault.Internal) {
+			t.Errorf("%s is taken", what)
+		}
 	}
 }
 

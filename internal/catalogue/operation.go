@@ -31,6 +31,7 @@ type Classification struct {
 	Action       string      // its name in the risk rules
 	NeedsReasons bool        // of a server's tool: each call has to say why
 	RiskFloor    policy.Risk // the least risk; it only raises
+	AdminAnswers bool        // a person decides about each call of it, and only one with the role admin (DE-6)
 	// Unclassified: the operator has not said what the operation changes, if it does: no action, no risk, and no level of a write.
 	Unclassified bool
 	Roles        map[string]string       // argument -> role: which one is the amount, the destination …

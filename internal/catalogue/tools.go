@@ -86,6 +86,7 @@ type ToolView struct {
 	AskFirst bool   // a person is asked about every call, because no entry covers it
 	Denied   bool   // no entry covers it, and every call would be refused if the gateway enforced
 	AskOnce  bool   // about the first one in a session
+	Admin    bool   // a person with the role admin decides about each call
 	BuiltIn  bool   // it runs in this process and not on a server
 
 	Profile *provenance.Profile // the classification of its arguments and results; nil: it came or went while the view was made
@@ -102,7 +103,7 @@ func (c *Catalogue) ToolViews() []ToolView {
 		v := ToolView{Tool: t}
 		if op := snap.ByID(t.Operation); op != nil { // one that came or went between the two looks is shown next time
 			v.Level, v.Risk, v.Action = op.Class.Level, string(op.Class.Risk()), op.Class.Action
-			v.Named, v.AskFirst, v.AskOnce, v.Denied, v.BuiltIn = op.Class.Named, op.AskFirst, op.AskOnce, op.Denied, op.Command != nil
+			v.Named, v.AskFirst, v.AskOnce, v.Denied, v.Admin, v.BuiltIn = op.Class.Named, op.AskFirst, op.AskOnce, op.Denied, op.Class.AdminAnswers, op.Command != nil
 			v.Profile, v.Allows = op.Profile, op.Profile.Explain(op.Flow)
 			v.Traced = op.Kind == call.Tool && op.Traced()
 		}

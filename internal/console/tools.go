@@ -420,6 +420,9 @@ func sentences(t catalogue.ToolView) (says []string) {
 	case t.Denied:
 		say("It is refused once the gateway enforces, since no entry of the configuration covers it.")
 	}
+	if t.Admin {
+		say("A person decides about every call, and only one with the role admin.")
+	}
 	if t.Risk != "" {
 		say("By itself it is of risk %s; amounts and what the session has read can raise that, nothing lowers it.", t.Risk)
 	}

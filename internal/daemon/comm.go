@@ -134,6 +134,21 @@ func (c *Config) voter(person string) (approval.Voter, bool) {
 
 const bootstrapAdmin = "admin"
 
+// admins are the people with the role admin, by id.
+func (c *Config) admins() (ids []string) {
+	listed := false
+	for _, p := range c.People.List {
+		listed = listed || p.ID == bootstrapAdmin
+		if slices.Contains(p.Roles, string(identity.Admin)) {
+			ids = append(ids, p.ID)
+		}
+	}
+	if !listed {
+		ids = append(ids, bootstrapAdmin)
+	}
+	return ids
+}
+
 func (p PersonConfig) voter() approval.Voter {
 	v := approval.Voter{Person: p.ID, Aliases: p.Identities}
 	for _, r := range p.Roles {

@@ -130,9 +130,15 @@ type OperationConfig struct {
 	Code          map[string]CodeConfig `yaml:"code,omitempty" json:"code,omitempty" jsonschema:"Of a read: what each argument with the role code may say. A read is a write of level 2 where such an argument says something else, or has no entry here."`
 	Action        string                `yaml:"action,omitempty" json:"action,omitempty" jsonschema:"What the operation does, by its name in the risk rules: transfer_money, delete_data, grant_access, publish_content (HIGH), send_email, schedule_meeting, book_appointment (MEDIUM). Any other is LOW."`
 	Risk          string                `yaml:"risk,omitempty" json:"risk,omitempty" jsonschema:"Raises the risk: LOW, MEDIUM, HIGH or CRITICAL."`
+	Approvals     OperationApprovals    `yaml:"approvals,omitempty" json:"approvals,omitzero" jsonschema:"Who answers questions about the operation."`
 	Stores        *bool                 `yaml:"stores,omitempty" json:"stores,omitempty" jsonschema:"Default true: a write keeps what it is given, so in a session that holds confidentiality labels it gives them to what it wrote, or to all that the server gives back. false: it keeps nothing, as a mail that is sent or a calculator."`
 	Declare       string                `yaml:"declare,omitempty" json:"declare,omitempty" jsonschema:"required: a call of the tool has to say why, as one of comm.* does (a justification, a declaration, or a step of the sealed plan), and the person who is asked sees it. An entry <server>.* holds for all of its tools."`
 	Description   string                `yaml:"description,omitempty" json:"description,omitempty" jsonschema:"Replaces the server's description."`
+}
+
+// OperationApprovals says who answers questions about an operation.
+type OperationApprovals struct {
+	Role string `yaml:"role,omitempty" json:"role,omitempty" jsonschema:"admin: a person decides about each call of the operation, whatever its risk, and only one with the role admin. Silence permits nothing."`
 }
 
 // CodeConfig limits what an argument that holds code may contain. One of the two fields is set.
@@ -882,6 +888,7 @@ func (c *Config) checkOperation(p *complaints, server, tool string, labels []flo
 	p.oneOf(field+".output", o.Output, "trusted", "untrusted", "typed", "echo")
 	p.oneOf(field+".declare", o.Declare, "required")
 	p.oneOf(field+".risk", o.Risk, "LOW", "MEDIUM", "HIGH", "CRITICAL")
+	p.oneOf(field+".approvals.role", o.Approvals.Role, string(identity.Admin))
 	for _, arg := range slices.Sorted(maps.Keys(o.Args)) {
 		if word := o.Args[arg]; arg == "" {
 			p.bad(field+".args", "name the argument, or the path into it", "an argument has no name")
@@ -1132,6 +1139,9 @@ func (c *Config) Warnings(file string) []Problem {
 				Remedy: "check the word, or say risk: as well"})
 		}
 		server, tool, _ := strings.Cut(id, ".")
+		if o.Approvals.Role != "" && c.said(server, tool).Risk == string(policy.Critical) && len(c.admins()) < 2 {
+			all = append(all, c.problem(file, field+".approvals.role", agent.P1, "give a second person the role admin, under people", "two people with the role admin have to approve each call, and %s alone has it", sentence.Names(c.admins())))
+		}
 		action, args, _ := c.judged(server, tool) // calls that delete rarely say how much; a person decides about each
 		if policy.NeedsAmount(action) && action != "delete_data" && !slices.Contains(slices.Collect(maps.Values(args)), "amount") {
 			all = append(all, Problem{File: file, Field: field + ".args", Severity: "P1", Problem: "no argument has the role amount, so a call is CRITICAL only where a name tells that an argument is one",
@@ -1178,7 +1188,7 @@ func (c *Config) class(server string, o OperationConfig) catalogue.Classificatio
 		ExposeAs: o.ExposeAs, Description: o.Description,
 		Output:  provenance.Output(cmp.Or(o.Output, string(provenance.UntrustedOutput))),
 		Timeout: time.Duration(cmp.Or(c.Upstreams[server].Timeout, c.Limits.NetworkTimeout)),
-		Action:  o.Action, Roles: o.Args, RiskFloor: policy.Risk(o.Risk), Code: o.rules(),
+		Action:  o.Action, Roles: o.Args, RiskFloor: policy.Risk(o.Risk), AdminAnswers: o.Approvals.Role != "", Code: o.rules(),
 		Forgets:         o.Stores != nil && !*o.Stores,
 		TrustFirstSight: c.Upstreams[server].FirstSight == "trust",
 		NeedsReasons:    server != "comm" && server != "knowledge" && o.Declare == "required",

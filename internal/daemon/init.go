@@ -129,6 +129,7 @@ var closedValues = []struct {
 	{"trust_tiers.*.ask_from", []any{"LOW", "MEDIUM", "HIGH"}},
 	{"trust_tiers.*.plan_approval", []any{"rule", "person"}},
 	{"operations.*.declare", []any{"required"}},
+	{"operations.*.approvals.role", []any{"admin"}},
 	{"operations.*.risk", []any{"LOW", "MEDIUM", "HIGH", "CRITICAL"}},
 	{"operations.*.args.*", words(roles)},
 	{"notify.[].kind", []any{"webhook", "slack", "teams", "ntfy", "email"}},

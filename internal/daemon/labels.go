@@ -75,7 +75,7 @@ func (c *Config) said(server, tool string) OperationConfig {
 }
 
 // over returns an entry with what it leaves out taken from another. The roles of both hold, where both name an argument its own; of two words on the risk
-// the higher one; egress_url if either says so. Lists that are given, empty ones too, replace the other's.
+// the higher one; approvals.role and egress_url if either says so. Lists that are given, empty ones too, replace the other's.
 func (o OperationConfig) over(other OperationConfig) OperationConfig {
 	o.ExposeAs, o.Description = cmp.Or(o.ExposeAs, other.ExposeAs), cmp.Or(o.Description, other.Description)
 	o.Sensitivity, o.Output, o.Shape = cmp.Or(o.Sensitivity, other.Sensitivity), cmp.Or(o.Output, other.Output), cmp.Or(o.Shape, other.Shape)
@@ -92,6 +92,7 @@ func (o OperationConfig) over(other OperationConfig) OperationConfig {
 	if other.Risk != "" && (o.Risk == "" || policy.Risk(other.Risk).Rank() > policy.Risk(o.Risk).Rank()) {
 		o.Risk = other.Risk
 	}
+	o.Approvals.Role = cmp.Or(o.Approvals.Role, other.Approvals.Role) // there is one role, so nothing is taken back
 	o.Args, o.Code = both(o.Args, other.Args), both(o.Code, other.Code)
 	return o
 }

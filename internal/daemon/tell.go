@@ -260,6 +260,9 @@ func (t *teller) approval(ctx context.Context, q desk.Question) {
 	case approval.Pending:
 		m.Key = "approval:" + a.ID + ":asked"
 		needs := people(a.Needed)
+		if a.Role != "" {
+			needs += " with the role " + string(a.Role)
+		}
 		if !a.SilenceAt.IsZero() {
 			needs = "runs at " + a.SilenceAt.Format(time.TimeOnly) + " UTC unless it is stopped"
 		}

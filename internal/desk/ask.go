@@ -242,7 +242,7 @@ func asksTheSame(old Stored, next approval.Approval, now time.Time) bool {
 	a := old.Approval
 	return waits(a, now) && old.Declaration != nil && old.Declaration.At(now) == declare.Pending && a.Intact() &&
 		bytes.Equal(a.Justification, next.Justification) && a.Risk == next.Risk && a.Amount == next.Amount && a.PolicyVersion == next.PolicyVersion &&
-		a.Environment == next.Environment && a.StopEpoch == next.StopEpoch && a.LaunchHash == next.LaunchHash && a.Inputs.Same(next.Inputs) && a.ModifiedFrom == "" && slices.Equal(a.Labels, next.Labels)
+		a.Environment == next.Environment && a.StopEpoch == next.StopEpoch && a.LaunchHash == next.LaunchHash && a.Role == next.Role && a.Inputs.Same(next.Inputs) && a.ModifiedFrom == "" && slices.Equal(a.Labels, next.Labels)
 }
 
 // waits tells whether nobody has answered the question, put off or not.

@@ -159,7 +159,7 @@ func (g *Gateway) judged(e effect.Effect, phase session.Phase) judge.Operation {
 		Gone:    op.Standing != catalogue.Active && op.Standing != catalogue.Quarantined,
 		InPhase: !op.Class.ExternalIO || g.phase.Allowed(op.ID, guard.Phase(phase)), InPlanning: !op.Class.ExternalIO || g.phase.Allowed(op.ID, guard.Planning),
 		AskFirst: op.AskFirst, Denied: op.Denied, Acts: op.Acts, Action: op.Class.Action,
-		RiskFloor: op.Class.RiskFloor, Unclassified: op.Class.Unclassified, Level: op.Class.Level, Roles: op.Class.Roles, Flow: op.Flow, Profile: op.Profile,
+		RiskFloor: op.Class.RiskFloor, AdminAnswers: op.Class.AdminAnswers, Unclassified: op.Class.Unclassified, Level: op.Class.Level, Roles: op.Class.Roles, Flow: op.Flow, Profile: op.Profile,
 		NeedsReasons: traits.NeedsReasons, Requests: traits.Requests, Places: traits.Places,
 	}
 }

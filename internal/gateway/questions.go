@@ -18,6 +18,7 @@ import (
 	"sallyport.example/internal/effect"
 	"sallyport.example/internal/evidence"
 	"sallyport.example/internal/fault"
+	"sallyport.example/internal/identity"
 	"sallyport.example/internal/judge"
 	"sallyport.example/internal/policy"
 	"sallyport.example/internal/session"
@@ -98,13 +99,21 @@ func (c *crossing) lookAtInputs(ctx context.Context) (err error) {
 	return err
 }
 
-// stands tells whether an older question is about the call as it is now: it reads the same files, it is no riskier, the session holds no label that was not shown, the
+// answeredBy is the role that people need to answer questions about the operation; "": any that answers.
+func (c *crossing) answeredBy() identity.Role {
+	if c.op.Class.AdminAnswers {
+		return identity.Admin
+	}
+	return ""
+}
+
+// stands tells whether an older question is about the call as it is now: the same people answer it, it reads the same files, it is no riskier, the session holds no label that was not shown, the
 // policies are those that were in force, and what silence was to permit is still left to silence.
 func (c *crossing) stands(a approval.Approval) bool {
 	if !a.SilenceAt.IsZero() && len(a.Votes) == 0 && !c.judged.found.Silence {
 		return false
 	}
-	return a.LaunchHash == c.op.Launch && a.Inputs.Same(c.inputs) && a.Amount == c.judged.found.Rating.Amount && c.sameReasons(a) && evidence.WasShown(&c.judged.facts.Evidence, &a) && c.judged.found.Rating.Risk.Rank() <= policy.Risk(a.Risk).Rank() && a.PolicyVersion == c.set.Policies.Version() &&
+	return a.Role == c.answeredBy() && a.LaunchHash == c.op.Launch && a.Inputs.Same(c.inputs) && a.Amount == c.judged.found.Rating.Amount && c.sameReasons(a) && evidence.WasShown(&c.judged.facts.Evidence, &a) && c.judged.found.Rating.Risk.Rank() <= policy.Risk(a.Risk).Rank() && a.PolicyVersion == c.set.Policies.Version() &&
 		!slices.ContainsFunc(c.raised().Labels, func(h flow.Held) bool { return !slices.Contains(a.Labels, string(h.Label)) })
 }
 
@@ -131,7 +140,7 @@ func (c *crossing) sameReasons(a approval.Approval) bool {
 func (c *crossing) draft(v fault.Verdict) desk.Draft {
 	rating := &c.judged.found.Rating
 	a := approval.Approval{
-		CallDigest: c.digest, Risk: string(rating.Risk), Amount: rating.Amount, Consequence: rating.Consequence, Operation: c.op.ID, DefinitionHash: c.effect.Definition(), LaunchHash: c.op.Launch,
+		CallDigest: c.digest, Risk: string(rating.Risk), Amount: rating.Amount, Consequence: rating.Consequence, Operation: c.op.ID, DefinitionHash: c.effect.Definition(), LaunchHash: c.op.Launch, Role: c.answeredBy(),
 		Arguments: c.args, Session: c.session.ID, Agent: c.agent, Requester: c.session.Requester, OpenedBy: c.session.OpenedBy, WordsBy: c.session.WordsBy,
 		StopEpoch: c.stops.epoch, Labels: labelWords(c.raised().Labels), SessionVersion: c.session.Version, PolicyVersion: c.set.Policies.Version(),
 		Destinations: policy.Destinations(c.op.Class.Roles, c.args), Evidence: evidence.ForPerson(c.judged.facts.Evidence.Ruling), Inputs: c.inputs,

@@ -178,6 +178,7 @@ var violations = map[string][]struct {
 		{"high", func(_ testing.TB, f *Facts) { f.Operation.RiskFloor = policy.High }, fault.Ask, fault.ApprovalRequired},
 		{"critical", func(_ testing.TB, f *Facts) { f.Operation.RiskFloor = policy.Critical }, fault.Ask, fault.ApprovalRequired},
 		{"medium", func(_ testing.TB, f *Facts) { f.Operation.RiskFloor = policy.Medium }, fault.Ask, fault.ApprovalRequired},
+		{"an administrator answers", func(_ testing.TB, f *Facts) { f.Operation.AdminAnswers = true }, fault.Ask, fault.ApprovalRequired},
 		{"low, of a restricted agent", func(_ testing.TB, f *Facts) {
 			f.Operation.NeedsReasons, f.Declaration.Justification, f.Caller.AskFrom = true, &declare.Justification{}, policy.Low
 		}, fault.Ask, fault.ApprovalRequired},

@@ -120,7 +120,7 @@ func StepRisk(f *Facts) (fault.Verdict, Finding) {
 }
 
 // risk permits LOW, leaves MEDIUM to a person's silence, and asks a person about everything above, or from the risk on that the agent's tier sets
-// (HI-2, DE-5). The approval of a plan does not answer it: that is one person's approval, and not for one call.
+// (HI-2, DE-5). Where the operator wants an administrator's answer it asks whatever the risk (DE-6). The approval of a plan does not answer it: that is one person's approval, and not for one call.
 func risk(f *Facts, found *Finding) fault.Verdict {
 	const stage = "risk"
 	rating, err := rateAlone(f) // what the flow stage asks raises what people see, and takes no question of this stage
@@ -132,7 +132,7 @@ func risk(f *Facts, found *Finding) fault.Verdict {
 	if !f.Operation.NeedsReasons && f.Declaration.Made == nil { // the tier's limit is for declared calls only
 		askFrom = policy.High
 	}
-	asks := rating.Risk.Rank() >= askFrom.Rank() || f.Caller.recommended()
+	asks := rating.Risk.Rank() >= askFrom.Rank() || f.Caller.recommended() || f.Operation.AdminAnswers
 	person := f.Evidence.Unconfirmed() || f.offPlan() // decides anyway, so silence has nothing to permit
 	if f.Answer.Approval != nil || !asks && (person || rating.Risk.Rank() < policy.Medium.Rank()) {
 		return fault.Permitted()
@@ -148,6 +148,10 @@ func riskQuestion(f *Facts, rated policy.Risk, asks bool, askFrom policy.Risk) f
 	const stage = "risk"
 	name := f.Operation.Name
 	switch {
+	case f.Operation.AdminAnswers && rated.Rank() >= policy.Critical.Rank():
+		return Ask(stage, fmt.Sprintf("%s is of risk %s, so two people with the role admin must decide.", name, rated))
+	case f.Operation.AdminAnswers:
+		return Ask(stage, fmt.Sprintf("A person with the role admin must decide on %s, whatever the risk, which is %s.", name, rated))
 	case f.Caller.recommended() && rated.Rank() < policy.High.Rank():
 		return Ask(stage, fmt.Sprintf("%s was recommended by an agent: a person must decide, whatever the risk, which is %s.", name, rated))
 	case !asks && f.Evidence.StoppedLately:
