@@ -290,6 +290,8 @@ people:
 #     action: transfer_money
 #     # Each call has to say why, and the person who is asked sees it.
 #     declare: required
+#     # A person decides about each call, and only one with the role admin.
+#     approvals: {role: admin}
 #     args: {account: destination, amount: amount, currency: currency, reason: content}
 
 # What happens to operations that no entry above names: deny, ask, or ask_once (a yes covers further calls of the tool in the session).
