@@ -34,6 +34,7 @@ type Session struct {
 	WordsBy          []string      `json:"words_by,omitempty"` // who else added to the request: principals, as kind:id
 	OpenedBy         string        `json:"opened_by"`
 	Own              bool          `json:"own"`             // the session that the agent's own token stands for
+	Autonomous       bool          `json:"autonomous"`      // nobody but the agent opened it, so it works for nobody
 	Piece            int64         `json:"piece,omitempty"` // of an own session: how many fresh ones people ordered for the agent before and with it
 	Next             *OrderedNext  `json:"next,omitempty"`  // a person ordered that the agent's next conversation is a fresh own session; for people alone
 	Phase            string        `json:"phase"`

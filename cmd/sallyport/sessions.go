@@ -235,6 +235,9 @@ func sessionRows(s *client.Session, width int) (rows []string, whole bool) {
 	t.field("phase", s.Phase)
 	t.field("labels", show(labels(s.Labels)))
 	t.field("opened", show(s.OpenedAt)+" by "+s.OpenedBy)
+	if s.Autonomous {
+		t.field("works for", "nobody: it is autonomous, opened by the agent alone")
+	}
 	t.field("closed", show(s.ClosedAt))
 	t.field("waits for people", show(s.PendingApprovals))
 	t.field("budget left", budgetLeft(*s))

@@ -429,9 +429,12 @@ func TestPlanningBlocksExternalIO(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p := answer.(gateway.PlanAnswer); p.State != session.PlanApproved || p.Digest == "" || len(p.Steps) != 2 {
+	p := answer.(gateway.PlanAnswer)
+	if p.State != session.PlanPending || p.Digest == "" || len(p.Steps) != 2 { // nobody but the agent opened the session
 		t.Fatalf("the good plan: %+v", p)
 	}
+	w.mustRefuse(w.call("planner", "web_search"), fault.PhaseBlocked)
+	w.decide("planner", p.Digest)
 	w.mustPermit(w.call("planner", "web_search"))
 	w.mustPermit(w.call("planner", "search_email"))
 }

@@ -116,6 +116,7 @@ func (g *Gateway) ManifestOf(s session.Session) Manifest { return g.manifestOf(&
 // Status is where a session stands.
 type Status struct {
 	session.Session
+	Autonomous       bool     `json:"autonomous"` // nobody but the agent opened it, so it works for nobody
 	BudgetLeftMS     int64    `json:"budget_left_ms"`
 	PendingApprovals []string `json:"pending_approvals"`
 }
@@ -135,7 +136,7 @@ func (g *Gateway) Status(ctx context.Context, p identity.Principal, sessionID st
 
 // StatusOf is the public form of a session.
 func StatusOf(s session.Session) Status {
-	st := Status{Session: s, BudgetLeftMS: s.BudgetLeft().Milliseconds(), PendingApprovals: []string{}}
+	st := Status{Session: s, Autonomous: s.Autonomous(), BudgetLeftMS: s.BudgetLeft().Milliseconds(), PendingApprovals: []string{}}
 	st.Labels = notNil(st.Labels)
 	if s.Plan != nil && s.Plan.State == session.PlanPending {
 		st.PendingApprovals = append(st.PendingApprovals, s.Plan.ID)
@@ -380,7 +381,12 @@ func (g *Gateway) judgePlan(ctx context.Context, p identity.Principal, l *live, 
 	if err != nil {
 		return plan, PlanAnswer{}, audit.Entry{}, err
 	}
-	said := g.decideSteps(j, steps, set.plansWait(d) && !set.rules.Observe)
+	waits := set.plansWait(d, &s)
+	enforced := waits
+	if set.rules.Observe {
+		enforced = ""
+	}
+	said := g.decideSteps(j, steps, enforced)
 	if plan.State, plan.Reason = said.state, said.reason; plan.State == session.PlanPending {
 		plan.DecidedBy = ""
 	}
@@ -422,7 +428,7 @@ func (g *Gateway) judgePlan(ctx context.Context, p identity.Principal, l *live, 
 		if err != nil {
 			return plan, answer, e, err
 		}
-		if would := g.decideSteps(strict, steps, set.plansWait(d)); would.state != session.PlanApproved {
+		if would := g.decideSteps(strict, steps, waits); would.state != session.PlanApproved {
 			wouldBe(&e, &would.cause)
 		}
 	}
@@ -444,8 +450,8 @@ type decided struct {
 }
 
 // decideSteps decides on a plan by what was said of its steps: the first refusal rejects it, and otherwise the first question makes it wait. waits says
-// that a person decides on every plan of the agent.
-func (g *Gateway) decideSteps(j planned.Judged, steps []planned.Step, waits bool) decided {
+// why a person decides whatever is said of the steps; "": none does.
+func (g *Gateway) decideSteps(j planned.Judged, steps []planned.Step, waits string) decided {
 	d := decided{state: session.PlanApproved}
 	for i, v := range j.Verdicts {
 		at := fmt.Sprintf("step %d: ", i)
@@ -462,8 +468,8 @@ func (g *Gateway) decideSteps(j planned.Judged, steps []planned.Step, waits bool
 			d.cause.Reason = at + v.Reason
 		}
 	}
-	if d.state == session.PlanApproved && waits {
-		d.state, d.cause = session.PlanPending, judge.Ask("plan", "A person decides on every plan of this agent.")
+	if d.state == session.PlanApproved && waits != "" {
+		d.state, d.cause = session.PlanPending, judge.Ask("plan", waits)
 	}
 	return d
 }

