@@ -97,6 +97,7 @@ type Daemon struct {
 	face  *mcpapi.Face
 	api   *httpapi.API
 
+	requests *memory.Budget // what requests may hold of the process's memory, one for all doors
 	approved *approved.Book // which declarations people approved
 
 	adminToken string // of the person admin, where this start made it
@@ -174,6 +175,7 @@ func New(ctx context.Context, cfg *Config, o Options) (d *Daemon, err error) {
 	if err := d.buildGateway(ctx, agents, policies); err != nil {
 		return d, err
 	}
+	d.requests = memory.ForLimit(d.config().MemoryLimit())
 	if err := d.buildRunner(ctx); err != nil {
 		return d, err
 	}
@@ -355,7 +357,7 @@ func (d *Daemon) buildGateway(ctx context.Context, agents agent.Set, policies *p
 func (d *Daemon) buildRunner(ctx context.Context) (err error) {
 	d.runs, err = runs.New(ctx, runs.Options{
 		Gateway: d.gate, Store: d.store, AgentURL: d.AgentURL, Dir: filepath.Join(d.o.Data, "runs"), Env: os.Getenv, Hosts: func(host string) []string { return d.config().runsFor(host) },
-		Alert: func(r run.Run) { d.teller.timeout(r) }, Log: d.o.Log,
+		Alert: func(r run.Run) { d.teller.timeout(r) }, Memory: d.requests, Log: d.o.Log,
 	})
 	return err
 }
@@ -365,9 +367,8 @@ func (d *Daemon) buildFaces() error {
 	if err != nil {
 		return err
 	}
-	requests := memory.ForLimit(d.config().MemoryLimit()) // one for all doors
 	d.face = mcpapi.New(d.gate, mcpapi.Options{
-		Memory:       requests,
+		Memory:       d.requests,
 		Authenticate: d.gate.Standing().Authenticate, Subscribe: d.gate.Catalogue().Subscribe,
 		Log: d.o.Log, Version: d.o.Version, Release: d.up.Release, Hold: time.Duration(d.config().Approvals.Hold),
 		Console: func(approval string) string { return d.consoleURL() + "/approvals/" + approval },
@@ -376,7 +377,7 @@ func (d *Daemon) buildFaces() error {
 			return httpapi.Recommended{RecommendationID: rec.ID, State: rec.State, Why: rec.Why}, err
 		},
 	})
-	asks := modelapi.New(d.gate, modelapi.Options{Memory: requests, Authenticate: d.gate.Standing().Authenticate, Log: d.o.Log}).Handler()
+	asks := modelapi.New(d.gate, modelapi.Options{Memory: d.requests, Authenticate: d.gate.Standing().Authenticate, Log: d.o.Log}).Handler()
 	if d.trial, err = d.trials(); err != nil {
 		return err
 	}
@@ -386,7 +387,7 @@ func (d *Daemon) buildFaces() error {
 		return err
 	}
 	d.api = httpapi.New(d.gate, d.store, httpapi.Options{
-		Runs: d.runs, Process: cmp.Or(d.o.Process, os.Getpid()), Confirm: func() bool { return d.config().People.confirms() }, Trials: d.trial, Approved: d.approved, Deployment: d.deployment, Memory: requests, Log: d.o.Log, Version: d.o.Version, Agents: d.gate.Agents, People: func() map[string][]identity.Role { return d.config().persons() }, Upstreams: d.servers,
+		Runs: d.runs, Process: cmp.Or(d.o.Process, os.Getpid()), Confirm: func() bool { return d.config().People.confirms() }, Trials: d.trial, Approved: d.approved, Deployment: d.deployment, Memory: d.requests, Log: d.o.Log, Version: d.o.Version, Agents: d.gate.Agents, People: func() map[string][]identity.Role { return d.config().persons() }, Upstreams: d.servers,
 		Source: func(ctx context.Context) (audit.Source, error) { return d.store.Source(ctx) },
 		Public: d.consoleURL(), Library: d.books, Claims: d.claims(), Labels: d.labelDesk(), OIDC: signIn, Changes: d.changes, Configuration: d.Configuration, Reload: d.Reload, Anchor: func(ctx context.Context) anchor.Status { return d.anchored.watch.Status(ctx) },
 		Deliveries: func(ctx context.Context) ([]console.Deliveries, error) { return d.teller.deliveries(ctx) }, Counters: d.counters, Search: found,

@@ -27,6 +27,8 @@ const (
 	maxCalls = 32
 	// maxAnswer bounds the tokens of one answer, where the declaration has more left.
 	maxAnswer = 8192
+	// bytesPerToken is how many bytes of a request are taken for a token before it is sent. Providers count more exactly; what they say is what counts.
+	bytesPerToken = 4
 )
 
 // Tool is what the model is offered.
@@ -52,7 +54,7 @@ type Options struct {
 // Run works until the model answers without asking for a call, and returns that answer. Its errors are fault errors, or that of ctx.
 func Run(ctx context.Context, o Options) (answer []byte, err error) {
 	talk := newTalk(o)
-	left := o.MaxTokens
+	left, brought := o.MaxTokens, 0 // tokens, and bytes of results
 	for range MaxSteps {
 		said, used, err := ask(ctx, o, talk, left)
 		if err != nil {
@@ -72,9 +74,18 @@ func Run(ctx context.Context, o Options) (answer []byte, err error) {
 		talk.said(said)
 		results := make([]result, 0, len(said.calls))
 		for _, c := range said.calls {
+			if ctx.Err() != nil { // no call begins after the end
+				return nil, context.Cause(ctx)
+			}
 			r, err := one(ctx, o, c)
 			if err != nil {
 				return nil, err
+			}
+			for _, text := range r.texts {
+				brought += len(text)
+			}
+			if brought > MaxContext { // before the rest is read, too
+				return nil, tooMuch()
 			}
 			results = append(results, r)
 		}
@@ -93,12 +104,20 @@ func ask(ctx context.Context, o Options, t talk, left int) (s said, used int, er
 	if left <= 0 {
 		return s, 0, fault.New(fault.LimitQuota, "The model has used the %d tokens that the declaration allows, and has not answered.", o.MaxTokens).Try("Ask for less, or raise maxTokens in the declaration.")
 	}
-	body, err := t.request(min(left, maxAnswer))
+	body, err := t.request(maxAnswer)
 	if err != nil {
 		return s, 0, fault.Wrap(err, fault.Internal, "")
 	}
 	if len(body) > MaxContext {
-		return s, 0, fault.New(fault.LimitQuota, "What the model would have to read is over %d KiB.", MaxContext>>10).Try("Ask for less at a time.")
+		return s, 0, tooMuch()
+	}
+	if left -= len(body) / bytesPerToken; left <= 0 {
+		return s, 0, fault.New(fault.LimitQuota, "What the model would have to read takes more tokens than are left of the declaration's maxTokens, which is %d.", o.MaxTokens).Try("Ask for less, or raise maxTokens in the declaration.")
+	}
+	if left < maxAnswer {
+		if body, err = t.request(left); err != nil {
+			return s, 0, fault.Wrap(err, fault.Internal, "")
+		}
 	}
 	form := t.form()
 	version := ""
@@ -122,11 +141,17 @@ func ask(ctx context.Context, o Options, t talk, left int) (s said, used int, er
 	}
 	reply, _ := call.Get(got, "body")
 	usage, is := wire.UsageOf(reply)
-	if !is || usage.Input+usage.Output <= 0 {
+	if !is || usage.Input <= 0 || usage.Output < 0 {
 		return s, 0, fault.New(fault.ResultInvalid, "The provider does not say how many tokens its answer took, so nothing can hold it to maxTokens.")
 	}
-	s, err = t.read(reply)
+	if s, err = t.read(reply); err == nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
 	return s, int(usage.Input + usage.Output), err
+}
+
+func tooMuch() error {
+	return fault.New(fault.LimitQuota, "What the model would have to read is over %d KiB.", MaxContext>>10).Try("Ask for less at a time.")
 }
 
 // refused is the end of a run whose request to the model was refused.

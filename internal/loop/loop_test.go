@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -27,6 +28,9 @@ func calling(form wire.Form, calls, tokens int) string {
 
 func saying(form wire.Form, text, stop string, tokens int) string {
 	encoded, _ := json.Marshal(text)
+	if form == wire.Messages && stop == "stop" {
+		stop = "end_turn"
+	}
 	if form == wire.Chat {
 		return fmt.Sprintf(`{"choices":[{"message":{"content":%s},"finish_reason":%q}],"usage":{"prompt_tokens":%d}}`, encoded, stop, tokens)
 	}
@@ -55,7 +59,7 @@ func (c *corridor) call(_ context.Context, method call.Method, _ string, argumen
 
 func options(form wire.Form, c *corridor) Options {
 	return Options{
-		Model: "m-2025-01-01", Provider: form.Provider(), System: "Advise.", Task: "Look.", MaxTokens: 1000, Call: c.call, Now: time.Now,
+		Model: "m-2025-01-01", Provider: form.Provider(), System: "Advise.", Task: "Look.", MaxTokens: 1_000_000, Call: c.call, Now: time.Now,
 		Tools: []Tool{{Name: "read", Description: "Reads.", Schema: json.RawMessage(`{"type":"object"}`)}},
 	}
 }
@@ -77,8 +81,14 @@ func TestBounds(t *testing.T) {
 			"an answer":         {[]string{calling(form, 2, 10), saying(form, "{}", stop, 10)}, "text", "", "", 2},
 			"no end":            {[]string{calling(form, 1, 1)}, "text", fault.LimitQuota, "24 answers", MaxSteps},
 			"too many calls":    {[]string{calling(form, maxCalls+1, 1)}, "", fault.OutputInvalid, "33 calls", 1},
-			"all tokens":        {[]string{calling(form, 1, 1000)}, "", fault.LimitQuota, "has not answered", 1},
-			"more than all":     {[]string{saying(form, "{}", stop, 1001)}, "", fault.LimitQuota, "1001 tokens", 1},
+			"all tokens":        {[]string{calling(form, 1, 1_000_000)}, "", fault.LimitQuota, "has not answered", 1},
+			"nearly all tokens": {[]string{calling(form, 1, 999_950)}, "", fault.LimitQuota, "more tokens than are left", 1},
+			"half a usage":      {[]string{strings.NewReplacer("input_tokens", "output_tokens", "prompt_tokens", "completion_tokens").Replace(saying(form, "{}", stop, 10))}, "", fault.ResultInvalid, "how many tokens", 1},
+			"filtered":          {[]string{saying(form, "{}", "content_filter", 10)}, "", fault.ResultInvalid, "not whole", 1},
+			"no reason to end":  {[]string{saying(form, "{}", "", 10)}, "", fault.ResultInvalid, "not whole", 1},
+			"a call that isn't": {[]string{strings.Replace(saying(form, "{}", stop, 10), stop, map[wire.Form]string{wire.Messages: "tool_use", wire.Chat: "tool_calls"}[form], 1)}, "", fault.ResultInvalid, "ends with", 1},
+			"too many results":  {[]string{calling(form, 5, 10)}, strings.Repeat("x", 300<<10), fault.LimitQuota, "1024 KiB", 1},
+			"more than all":     {[]string{saying(form, "{}", stop, 1_000_001)}, "", fault.LimitQuota, "1000001 tokens", 1},
 			"too much to read":  {[]string{calling(form, 1, 1)}, strings.Repeat("x", 600<<10), fault.LimitQuota, "1024 KiB", 2},
 			"cut":               {[]string{saying(form, "{", cut, 10)}, "", fault.OutputInvalid, "was cut", 1},
 			"tokens unknown":    {[]string{strings.Replace(saying(form, "{}", stop, 1), "usage", "used", 1)}, "", fault.ResultInvalid, "how many tokens", 1},
@@ -110,19 +120,48 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// A request never allows its answer more tokens than the declaration has left.
+// A request allows its answer no more tokens than the declaration has left, without those of the request itself.
 func TestTokensOfAnAnswer(t *testing.T) {
 	for _, form := range wire.Forms {
-		door := &corridor{answers: []string{calling(form, 1, 999), saying(form, "{}", "stop", 1)}, read: "text"}
-		if _, err := Run(t.Context(), options(form, door)); err != nil {
+		door := &corridor{answers: []string{calling(form, 1, 600), saying(form, "{}", "stop", 1)}, read: "text"}
+		o := options(form, door)
+		o.MaxTokens = 1000
+		if _, err := Run(t.Context(), o); err != nil {
 			t.Fatal(err)
 		}
-		for i, want := range []string{"1000", "1"} {
+		for i, left := range []int{1000, 400} {
 			name := map[wire.Form]string{wire.Messages: "max_tokens", wire.Chat: "max_completion_tokens"}[form]
-			if got, _ := call.Get(door.asked[i].Body, name); string(got) != want {
-				t.Errorf("%s: request %d allows %s", form, i, got)
+			raw, _ := call.Get(door.asked[i].Body, name)
+			got, err := strconv.Atoi(string(raw))
+			if want := left - len(door.asked[i].Body)/bytesPerToken; err != nil || got < want-1 || got > want {
+				t.Errorf("%s: request %d allows %s, not %d", form, i, raw, want)
 			}
 		}
+	}
+}
+
+// Arguments that are no object reach no tool, and no call begins after the end of the run.
+func TestCallsThatAreNotMade(t *testing.T) {
+	for _, form := range wire.Forms {
+		broken := strings.NewReplacer(`"input":{}`, `"input":[]`, `"arguments":"{}"`, `"arguments":"{"`).Replace(calling(form, 1, 10))
+		door := &corridor{answers: []string{broken, saying(form, "{}", "stop", 1)}}
+		if _, err := Run(t.Context(), options(form, door)); err != nil || door.calls != 0 {
+			t.Errorf("%s: %v, %d calls", form, err, door.calls)
+		}
+		ended := errors.New("over")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		door = &corridor{answers: []string{calling(form, 3, 10)}}
+		o := options(form, door)
+		o.Call = func(ctx context.Context, method call.Method, tool string, arguments json.RawMessage) (json.RawMessage, fault.Verdict) {
+			if method == call.CallTool {
+				cancel(ended)
+			}
+			return door.call(ctx, method, tool, arguments)
+		}
+		if _, err := Run(ctx, o); !errors.Is(err, ended) || door.calls != 1 {
+			t.Errorf("%s: %v, %d calls", form, err, door.calls)
+		}
+		cancel(nil)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"sallyport.example/internal/call"
+	"sallyport.example/internal/display"
 	"sallyport.example/internal/models/wire"
 )
 
@@ -61,12 +62,13 @@ func (m *messages) request(tokens int) (json.RawMessage, error) {
 }
 
 func (*messages) read(answer json.RawMessage) (s said, err error) {
+	var said strings.Builder
 	content, _ := call.Get(answer, "content")
 	for block := range call.Elements(content) {
 		switch kind, _ := call.GetText(block, "type"); kind {
 		case "text":
 			text, _ := call.GetText(block, "text")
-			s.text += text
+			said.WriteString(text)
 		case "tool_use":
 			var c asked
 			c.id, _ = call.GetText(block, "id")
@@ -78,8 +80,17 @@ func (*messages) read(answer json.RawMessage) (s said, err error) {
 			s.calls = append(s.calls, c)
 		}
 	}
-	why, _ := call.GetText(answer, "stop_reason")
-	s.cut = why == "max_tokens" || why == "model_context_window_exceeded"
+	s.text = said.String()
+	switch why, _ := call.GetText(answer, "stop_reason"); why {
+	case "max_tokens", "model_context_window_exceeded":
+		s.cut = true
+	case "end_turn", "stop_sequence", "tool_use":
+		if (why == "tool_use") != (len(s.calls) > 0) {
+			return s, unreadable("ends with " + why + ", which does not fit what is in it")
+		}
+	default:
+		return s, unreadable("is not whole: it ends with " + display.Quote(why, 40))
+	}
 	return s, nil
 }
 
@@ -154,8 +165,14 @@ func (*chat) read(answer json.RawMessage) (s said, err error) {
 			s.calls = append(s.calls, c)
 		}
 	}
-	why, _ := call.GetText(choice, "finish_reason")
-	s.cut = why == "length"
+	switch why, _ := call.GetText(choice, "finish_reason"); {
+	case why == "length":
+		s.cut = true
+	case why == "stop": // some servers of this form say so of calls, too
+	case why == "tool_calls" && len(s.calls) > 0:
+	default:
+		return s, unreadable("is not whole: it ends with " + display.Quote(why, 40))
+	}
 	return s, nil
 }
 

@@ -313,6 +313,7 @@ func HasFacts(schema []byte) bool {
 type Measured struct {
 	Took    time.Duration
 	Tokens  int
+	Model   string    // that the gateway asked itself; "" where the agent asks models, or none
 	Started time.Time // zero: it is not a run
 	Ended   time.Time
 }
@@ -327,10 +328,7 @@ const slackTime = time.Second
 // metadata. An output must not say that another agent made it, or that it was made at another time, that it took longer than it did, that it used more tokens than
 // the declaration allows, or than were measured of a model that the gateway asked, or a model that did not work.
 func CheckClaims(output json.RawMessage, d *agent.Declaration, m Measured) error {
-	worked := "" // the model that the gateway asked itself
-	if d.Run != nil && !m.Started.IsZero() {
-		worked = d.Run.Model
-	}
+	worked := m.Model
 	metadata, _ := call.Get(output, "metadata")
 	for at, object := range map[string]json.RawMessage{"": output, "metadata.": metadata} {
 		var claims struct {

@@ -201,8 +201,7 @@ func TestClaimsOfModels(t *testing.T) {
 	} {
 		d := *declared(t, adviceSchema)
 		d.DataSources.Models = []string{worked, other}
-		d.Run = &agent.Run{Model: c.model}
-		err := CheckClaims(json.RawMessage(c.output), &d, Measured{Tokens: c.tokens, Started: start, Ended: start})
+		err := CheckClaims(json.RawMessage(c.output), &d, Measured{Tokens: c.tokens, Model: c.model, Started: start, Ended: start})
 		if (err == nil) != (c.field == "") || err != nil && fault.Of(err).Field != c.field {
 			t.Errorf("%+v: %v", c, err)
 		}

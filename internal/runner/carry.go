@@ -105,7 +105,7 @@ func (c *carried) work() run.End {
 		end.Status, end.Verdict = run.Failed, &v
 		return end
 	}
-	c.validate(&end, raw, reads, run.Measured{Took: took, Tokens: end.Tokens, Started: c.run.Started, Ended: c.r.o.Clock()})
+	c.validate(&end, raw, reads, run.Measured{Took: took, Tokens: end.Tokens, Model: c.decl.Run.Model, Started: c.run.Started, Ended: c.r.o.Clock()})
 	return end
 }
 

@@ -67,11 +67,12 @@ func (r *Runner) Submit(ctx context.Context, p identity.Principal, sessionID str
 	if output, err = run.ReadOutput(output, d); err != nil {
 		return rec, err
 	}
-	if err := run.CheckClaims(output, d, run.Measured{Took: r.o.Clock().Sub(s.OpenedAt), Started: s.OpenedAt, Ended: r.o.Clock()}); err != nil {
+	var measured run.End
+	reads, err := r.reads(ctx, s.ID, s.OpenedAt, &measured)
+	if err != nil {
 		return rec, err
 	}
-	reads, err := r.reads(ctx, s.ID, s.OpenedAt, &run.End{})
-	if err != nil {
+	if err := run.CheckClaims(output, d, run.Measured{Took: r.o.Clock().Sub(s.OpenedAt), Tokens: measured.Tokens, Started: s.OpenedAt, Ended: r.o.Clock()}); err != nil {
 		return rec, err
 	}
 	cited, _, err := run.CheckCitations(output, d, reads, r.o.Clock())

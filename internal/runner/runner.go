@@ -19,6 +19,7 @@ import (
 	"sync"
 	"time"
 
+	"sallyport.example/flow"
 	"sallyport.example/internal/agent"
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/breaker"
@@ -28,6 +29,7 @@ import (
 	"sallyport.example/internal/fingerprint"
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
+	"sallyport.example/internal/memory"
 	"sallyport.example/internal/run"
 	"sallyport.example/internal/session"
 	"sallyport.example/internal/standing"
@@ -63,6 +65,7 @@ type Options struct {
 	Env      func(name string) string   // the gateway's environment, for secrets
 	Hosts    func(host string) []string // the people whose authority a host has
 	Alert    func(run.Run)              // tells people of a run whose time was over. It may wait for the store
+	Memory   *memory.Budget             // for what models and their tools answer in runs of kind model; nil: there is no bound
 	Log      *slog.Logger
 	Clock    func() time.Time // default time.Now
 }
@@ -323,7 +326,11 @@ func (r *Runner) begin(ctx context.Context, p identity.Principal, d *agent.Decla
 	}
 	r.o.Gateway.Standing().Enter(d.AgentID, c)
 	c.epoch = r.o.Gateway.Standing().StopEpoch(d.AgentID)
-	opened, secret, err := r.o.Gateway.OpenSession(ctx, p, gateway.OpenRequest{Agent: d.AgentID, Requester: begun.Requester, UserRequest: words(p, begun.Input)})
+	open := gateway.OpenRequest{Agent: d.AgentID, Requester: begun.Requester, UserRequest: words(p, begun.Input)}
+	if d.Run.Kind == agent.RunModel && p.Kind == identity.Host && !onlyWords(begun.Input) { // the gateway itself puts it into a prompt
+		open.Labels = []string{string(flow.Untrusted)}
+	}
+	opened, secret, err := r.o.Gateway.OpenSession(ctx, p, open)
 	if err == nil {
 		c.token = secret
 		c.session.Store(&opened.ID)
@@ -347,6 +354,16 @@ func (r *Runner) begin(ctx context.Context, p identity.Principal, d *agent.Decla
 	r.o.Gateway.Publish(changes.Run, begun.ID)
 	r.owned.Go(c.carry)
 	return c.run, nil
+}
+
+// onlyWords reports whether an input has nothing but the person's request in it.
+func onlyWords(input json.RawMessage) bool {
+	for name := range call.Members(input) {
+		if name != run.UserRequest {
+			return false
+		}
+	}
+	return true
 }
 
 // words are those of the person in the input, within the bound of a session's request.

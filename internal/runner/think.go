@@ -20,6 +20,11 @@ const Door = "run"
 func (c *carried) think(ctx context.Context) ([]byte, error) {
 	g := c.r.o.Gateway
 	p := identity.Principal{Kind: identity.Session, ID: c.run.Session, Agent: c.decl.AgentID}
+	hold, err := c.r.o.Memory.Take(ctx, c.decl.AgentID, int64(len(c.run.Input)))
+	if err != nil {
+		return nil, err
+	}
+	defer hold.Release()
 	mine, err := g.Models(ctx, p)
 	if err != nil {
 		return nil, err
@@ -36,7 +41,7 @@ func (c *carried) think(ctx context.Context) ([]byte, error) {
 		Model: mine[i].Model.ID, Provider: mine[i].Model.Provider, MaxTokens: c.decl.MaxTokens, Now: c.r.o.Clock,
 		Task: "Work on this input and answer as you were told:\n" + string(c.run.Input),
 		Call: func(ctx context.Context, method call.Method, tool string, arguments json.RawMessage) (json.RawMessage, fault.Verdict) {
-			a := g.Call(ctx, gateway.Request{Principal: p, Method: method, Tool: tool, Arguments: arguments, Door: Door})
+			a := g.Call(ctx, gateway.Request{Principal: p, Method: method, Tool: tool, Arguments: arguments, Door: Door, Exchange: call.Exchange{Room: hold}})
 			if a.RPCError != nil { // the server's own word
 				return nil, fault.Refuse("act", fault.UpstreamFailed, "The server answered with an error.")
 			}
