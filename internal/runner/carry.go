@@ -27,6 +27,7 @@ type carried struct {
 	decl    *agent.Declaration
 	session atomic.Pointer[string] // its session; nil until it is open
 	token   string                 // of its session
+	data    bool                   // its input has more in it than a person's words, and the gateway itself puts it into a prompt
 	epoch   int64                  // the stops that had reached the agent when it began
 	ctx     context.Context
 	stop    context.CancelCauseFunc // safe for concurrent use

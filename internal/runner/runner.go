@@ -315,6 +315,7 @@ func (r *Runner) skip(ctx context.Context, begun run.Run) (run.Run, error) {
 func (r *Runner) begin(ctx context.Context, p identity.Principal, d *agent.Declaration, begun run.Run) (run.Run, error) {
 	ctx = context.WithoutCancel(ctx) // half of it would leave a run that nobody carries
 	c := &carried{r: r, run: begun, decl: d, done: make(chan struct{})}
+	c.data = d.Run.Kind == agent.RunModel && p.Kind == identity.Host && !onlyWords(begun.Input)
 	c.ctx, c.stop = context.WithCancelCause(context.Background())
 	if err := r.take(c); err != nil {
 		return begun, err
@@ -327,7 +328,7 @@ func (r *Runner) begin(ctx context.Context, p identity.Principal, d *agent.Decla
 	r.o.Gateway.Standing().Enter(d.AgentID, c)
 	c.epoch = r.o.Gateway.Standing().StopEpoch(d.AgentID)
 	open := gateway.OpenRequest{Agent: d.AgentID, Requester: begun.Requester, UserRequest: words(p, begun.Input)}
-	if d.Run.Kind == agent.RunModel && p.Kind == identity.Host && !onlyWords(begun.Input) { // the gateway itself puts it into a prompt
+	if c.data {
 		open.Labels = []string{string(flow.Untrusted)}
 	}
 	opened, secret, err := r.o.Gateway.OpenSession(ctx, p, open)

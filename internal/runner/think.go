@@ -5,12 +5,14 @@ import (
 	"encoding/json"
 	"slices"
 
+	"sallyport.example/guard"
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
 	"sallyport.example/internal/loop"
+	"sallyport.example/internal/run"
 )
 
 // Door is the door of the calls that the gateway makes for a run of kind model.
@@ -37,9 +39,13 @@ func (c *carried) think(ctx context.Context) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	task, err := c.prompt()
+	if err != nil {
+		return nil, err
+	}
 	o := loop.Options{
 		Model: mine[i].Model.ID, Provider: mine[i].Model.Provider, MaxTokens: c.decl.MaxTokens, Now: c.r.o.Clock,
-		Task: "Work on this input and answer as you were told:\n" + string(c.run.Input),
+		Task: task,
 		Call: func(ctx context.Context, method call.Method, tool string, arguments json.RawMessage) (json.RawMessage, fault.Verdict) {
 			a := g.Call(ctx, gateway.Request{Principal: p, Method: method, Tool: tool, Arguments: arguments, Door: Door, Exchange: call.Exchange{Room: hold}})
 			if a.RPCError != nil { // the server's own word
@@ -58,4 +64,17 @@ func (c *carried) think(ctx context.Context) ([]byte, error) {
 	}
 	o.System = loop.System(c.decl)
 	return loop.Run(ctx, o)
+}
+
+// prompt is what the model is to work on. What a host sent is data but for the person's request, and stands in a fence.
+func (c *carried) prompt() (string, error) {
+	const words = "Work on this input and answer as you were told:\n"
+	if !c.data {
+		return words + string(c.run.Input), nil
+	}
+	fenced, err := guard.Wrap(string(c.run.Input), "run.input")
+	if err != nil {
+		return "", fault.Wrap(err, fault.Internal, "The input can't be put into a fence.")
+	}
+	return run.Words(c.run.Input, false) + "\n\n" + words + fenced.ForModel(), nil
 }

@@ -70,7 +70,7 @@ func TestRunOfAModel(t *testing.T) {
 			"words around it":     {tool: "incidents_get", then: func() string { return "Here it is:\n" + modelAdvice(model, 0) }, tokens: 100, status: "invalid", code: "output.invalid", detail: "output", calls: 1},
 			"another model":       {tool: "incidents_get", then: func() string { return modelAdvice("none", 0) }, tokens: 100, status: "invalid", code: "output.invalid", detail: "metadata.modelVersion", calls: 1},
 			"more than it took":   {tool: "incidents_get", then: func() string { return modelAdvice(model, 201) }, tokens: 100, status: "invalid", code: "output.invalid", detail: "metadata.tokensUsed", calls: 1},
-			"all tokens used":     {tool: "incidents_get", then: func() string { return modelAdvice(model, 0) }, tokens: 600, status: "failed", code: "limit.quota", calls: 1},
+			"all tokens used":     {tool: "incidents_get", then: func() string { return modelAdvice(model, 0) }, tokens: 60_000, status: "failed", code: "limit.quota", calls: 1},
 			"tokens not counted":  {tool: "incidents_get", then: func() string { return modelAdvice(model, 0) }, status: "failed", code: "result.invalid"},
 			"it reads and reads":  {tool: "incidents_get", tokens: 1, status: "failed", code: "limit.quota", calls: 24},
 			"no object of a call": {tool: "incidents_get", then: func() string { return "[]" }, tokens: 100, status: "invalid", code: "output.invalid", detail: "output", calls: 1},

@@ -69,7 +69,7 @@ outputSchema:
           timestamp: {type: string, format: date-time}
           confidence: {type: number, minimum: 0, maximum: 1}
 maxExecutionTime: %d
-maxTokens: 1000
+maxTokens: 100000
 killSwitchEnabled: true
 humanApprovalRequired: true
 startPhase: execution
