@@ -75,6 +75,7 @@ type moment struct {
 
 	request string
 	settled bool // the question was answered for good
+	asked   bool // it begins with a question to people
 }
 
 // band is a label while the session held it. From is the column of the call that brought it, or -1 if that was before the timeline. Since is the
@@ -392,11 +393,15 @@ func (r *timelineBuilder) moment(e audit.Entry) *moment {
 	for _, key := range []string{"c" + e.CallID, "r" + e.RequestID} {
 		if i, ok := r.byCall[key]; ok && len(key) > 1 {
 			r.byCall["c"+e.CallID], r.byCall["r"+e.RequestID] = i, i
-			r.t.Moments[i].Records = append(r.t.Moments[i].Records, recordOf(e))
-			return &r.t.Moments[i]
+			m := &r.t.Moments[i]
+			if !(m.asked && e.Kind == audit.Decision && e.Decision == "ask") { // it says once more that the call waits, and there is none of a question that tests people
+				m.Records = append(m.Records, recordOf(e))
+			}
+			return m
 		}
 	}
 	m := r.add(e, r.laneOf(e.Operation))
+	m.asked = asks(e)
 	r.byCall["c"+e.CallID], r.byCall["r"+e.RequestID] = m.Column, m.Column
 	return m
 }
