@@ -57,6 +57,7 @@ type Config struct {
 	Upstreams  map[string]UpstreamConfig  `yaml:"upstreams,omitempty" json:"upstreams,omitempty" jsonschema:"MCP servers behind the gateway, by the id that operations are known under."`
 	Operations map[string]OperationConfig `yaml:"operations,omitempty" json:"operations,omitempty" jsonschema:"The operator's word on each operation, by <server>.<tool>; <server>.* is a default for a server."`
 	Unlisted   string                     `yaml:"unlisted_operations,omitempty" json:"unlisted_operations,omitempty" jsonschema:"What happens to operations that no entry names: deny (default), ask, or ask_once: a yes covers the tool for the session."`
+	Threat     ThreatConfig               `yaml:"threat,omitempty" json:"threat,omitzero" jsonschema:"What a hit of screening does."`
 	Flow       FlowConfig                 `yaml:"flow,omitempty" json:"flow,omitempty" jsonschema:"Labels of the flow rules, and what is free."`
 	Limits     LimitsConfig               `yaml:"limits,omitempty" json:"limits,omitempty" jsonschema:"Limits of one session."`
 
@@ -651,6 +652,7 @@ func (c *Config) check(file string, root *yaml.Node) []Problem {
 	c.checkLimits(p)
 	c.checkComm(p)
 	c.checkKnowledge(p)
+	c.Threat.check(p.bad)
 	c.checkApprovals(p)
 	c.checkDeclarations(p)
 	c.checkBreakers(p)

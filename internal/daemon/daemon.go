@@ -283,6 +283,10 @@ func (d *Daemon) buildGateway(ctx context.Context, agents agent.Set, policies *p
 	if err != nil {
 		return err
 	}
+	screens, err := cfg.Threat.detector()
+	if err != nil {
+		return err
+	}
 	key, err := audit.ReadFile(filepath.Join(d.o.Data, "signing.key"))
 	if err != nil {
 		return err
@@ -335,7 +339,7 @@ func (d *Daemon) buildGateway(ctx context.Context, agents agent.Set, policies *p
 	}
 	environment := sha256.Sum256(append([]byte("sallyport environment v1\x00"), key...))
 	d.gate, err = gateway.New(ctx, gateway.Options{
-		Settings: settings, Store: d.store, Upstreams: trial.Upstreams{Upstreams: d.up}, Models: d.asks, Detector: detector, Issuer: issuer,
+		Settings: settings, Store: d.store, Upstreams: trial.Upstreams{Upstreams: d.up}, Models: d.asks, Detector: detector, Screen: screens, Issuer: issuer,
 		Launch: cfg.launchHash, Servers: cfg.launched(), Commands: d.commands(), RemoveFiles: d.comm.RemoveFiles,
 		Unapproved:  d.approved.Refusal,
 		Environment: hex.EncodeToString(environment[:8]),

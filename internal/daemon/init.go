@@ -116,6 +116,8 @@ var closedValues = []struct {
 	{"store", []any{"sqlite"}},
 	{"mode", []any{"enforce", "observe", oldObserve}},
 	{"unlisted_operations", []any{"deny", "ask", "ask_once"}},
+	{"threat.input", []any{"ask", "deny", "observe"}},
+	{"threat.results", []any{"label", "observe"}},
 	{"upstreams.*.sandbox", []any{"full", "partial", "none"}},
 	{"upstreams.*.first_sight", []any{"ask", "trust"}},
 	{"upstreams.*.labels", []any{labelsOfCatalogue}},
@@ -296,6 +298,13 @@ people:
 
 # What happens to operations that no entry above names: deny, ask, or ask_once (a yes covers further calls of the tool in the session).
 unlisted_operations: deny
+
+# Words that order an agent about: what a hit does in the arguments of a call (ask, deny, observe) and in a result (label makes it untrusted, observe).
+threat:
+  input: ask
+  results: label
+#   # A file of rules of your own (docs/screening.md).
+#   patterns: patterns.txt
 
 # Labels of confidential data. The integrity label untrusted is always there. free_level_1: writes that only the person sees and can
 # undo (level 1) run without a question after untrusted content.

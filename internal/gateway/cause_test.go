@@ -21,7 +21,7 @@ import (
 
 // elsewhere are the codes that no call is refused with here, and who tests them.
 var elsewhere = map[fault.Code]string{
-	fault.AgentUnapproved: "no declaration waits for approval yet", fault.SessionExpired: "a budget ends sessions", fault.BreakerOpen: "breakers_test.go", fault.AgentDegraded: "breakers_test.go", fault.ThreatInjection: "only labels",
+	fault.AgentUnapproved: "no declaration waits for approval yet", fault.SessionExpired: "a budget ends sessions", fault.BreakerOpen: "breakers_test.go", fault.AgentDegraded: "breakers_test.go", fault.ThreatInjection: "screening_test.go",
 	fault.FallbackFailed: "no fallback yet", fault.OutputInvalid: "no runs yet", fault.CitationUndeclared: "no runs yet", fault.ModelUnpinned: "no models yet", fault.ModelUndeclared: "no models yet",
 	fault.ModelHostedTool: "no models yet", fault.SandboxUnavailable: "internal/comm", fault.PathBlocked: "internal/comm", fault.RoleMissing: "people's acts", fault.Conflict: "people's acts",
 	fault.ConfigurationInvalid: "the start", fault.CredentialMissing: "the doors: nobody is there whom an entry could name", fault.ApprovalExpired: "a declaration that expired: declare_test.go",

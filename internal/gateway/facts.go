@@ -44,9 +44,10 @@ type subject struct {
 
 	grounds
 
-	carries []judge.Carried // delivered content in the arguments
-	carried []flow.Held     // the labels that it has
-	unheard []wire.Block    // of a request to a model: what the session has not sent to one before
+	carries  []judge.Carried // delivered content in the arguments
+	screened *judge.Screened // what screening found in the arguments
+	carried  []flow.Held     // the labels that it has
+	unheard  []wire.Block    // of a request to a model: what the session has not sent to one before
 }
 
 // grounds are what a call says about why it is needed.
@@ -102,7 +103,7 @@ func (c *crossing) load() judge.Facts {
 		},
 		Operation: g.judged(c.effect, phase),
 		Arguments: judge.Arguments{
-			Canonical: c.args, Digest: c.digest, Partial: c.partial, Writes: c.writes, Acts: c.acts, Selects: c.selects, Answers: c.answers != nil, Carries: c.carries,
+			Canonical: c.args, Digest: c.digest, Partial: c.partial, Writes: c.writes, Acts: c.acts, Selects: c.selects, Answers: c.answers != nil, Carries: c.carries, Screened: c.screened,
 			ReadsNothing: c.effect.Traits().ReadsNothing,
 		},
 		Declaration: judge.Declared{Problem: c.undeclared, Invalid: c.invalid, Made: c.declaration, Justification: c.justification, InPlan: c.inPlan},

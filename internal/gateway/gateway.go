@@ -35,6 +35,7 @@ import (
 	"sallyport.example/internal/effect"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/refusals"
+	"sallyport.example/internal/screen"
 	"sallyport.example/internal/standing"
 	"sallyport.example/internal/stored"
 	"sallyport.example/internal/threat"
@@ -67,7 +68,9 @@ type Options struct {
 	Upstreams effect.Upstreams
 	Models    effect.Models // default: there are none
 	Detector  *threat.Detector
-	Issuer    *guard.Issuer
+	// Screen screens arguments and results. Default: nothing is screened.
+	Screen *screen.Detector
+	Issuer *guard.Issuer
 	// Servers are the servers of the configuration, each with the hash of how it is started or reached: what one has stored is known by that, too.
 	Servers stored.Servers
 	// Launch is the hash of how a server is started or reached, by the operator's configuration. Default: nothing is known of any.

@@ -97,6 +97,9 @@ func (c *crossing) spends(e *audit.Entry) (spend Spend, detail map[string]any, e
 	if c.acts != "" {
 		detail["acts"] = c.acts
 	}
+	if c.screened != nil {
+		detail["threat"] = c.screened
+	}
 	if lifted := c.lifted(&c.judged.found); lifted != nil {
 		detail["observed"] = lifted
 	}

@@ -37,6 +37,7 @@ const (
 type outcome struct {
 	entry       audit.Entry
 	raise       []flow.Held
+	screened    *judge.Screened // what screening found in the result
 	stored      []flow.Held     // of raise, what stored data brings
 	attribution json.RawMessage // of the result
 	detail      []byte          // members for the entry's detail: an object
@@ -254,6 +255,9 @@ func (c *crossing) inspect(result effect.Result, err error) outcome {
 	if out.ended = c.endedAs(&out, err); c.server() != "" && out.ended != breaker.Void && (out.ended != breaker.Answered || out.entry.Decision != "ok") {
 		detail["breaker"] = breaker.Noted{Server: c.server(), Result: out.ended}
 	}
+	if out.screened != nil {
+		detail["threat"] = out.screened
+	}
 	if len(out.stored) > 0 {
 		detail["stored"] = out.stored
 	}
@@ -311,7 +315,9 @@ func (c *crossing) inspectResult(out *outcome, result effect.Result) {
 		out.entry.Decision = "error"
 	}
 	seen, trusted := c.observe(content)
-	if !trusted && !result.Clean && !c.effect.Traits().OwnWords {
+	doubtful := c.screenResult(out, result.JSON)
+	trusted = trusted && !doubtful
+	if !trusted && (doubtful || !result.Clean) && !c.effect.Traits().OwnWords {
 		c.distrust(out)
 	}
 	wrapped, attribution, err := c.wrap(content, result, payload.SHA256, trusted, out.stored)
@@ -328,7 +334,7 @@ func (c *crossing) inspectResult(out *outcome, result effect.Result) {
 	if !c.effect.Traits().Sealed { // it has a hash of the content
 		out.entry.Attribution = attribution
 	}
-	if out.entry.Decision == "ok" && !c.effect.Traits().Sealed { // a document vouches for nothing; and what an error says confirms nothing
+	if out.entry.Decision == "ok" && !doubtful && !c.effect.Traits().Sealed { // a document vouches for nothing; and what an error says confirms nothing
 		looked := []byte(result.JSON)
 		if p := out.entry.Result; p != nil && p.Size <= keptMax && !p.Redacted {
 			looked = nil // there is no secret in it

@@ -40,6 +40,10 @@ type Settings struct {
 	FreeLevel1 bool
 	// Breakers are the thresholds of the circuit breakers.
 	Breakers Breakers
+	// Screen is what a hit of screening in arguments does. Default: a person decides.
+	Screen judge.Screening
+	// ScreenResults is whether a hit in a result makes it untrusted, or is on record alone (judge.ScreenObserve). Default: it does.
+	ScreenResults judge.Screening
 	// Tiers are the trust tiers of agents.
 	Tiers map[string]Tier
 }
@@ -48,6 +52,9 @@ type Settings struct {
 func (s *Settings) fill() {
 	if s.Voter == nil {
 		s.Voter = func(string) (approval.Voter, bool) { return approval.Voter{}, false }
+	}
+	if s.Screen == "" {
+		s.Screen = judge.ScreenAsk
 	}
 	if s.Identities == nil {
 		s.Identities = func(string) []string { return nil }
@@ -96,7 +103,7 @@ func newSettings(s Settings) (*settings, error) {
 		return nil, err
 	}
 	return &settings{s, &judge.Rules{
-		Observe: s.Mode == Observe, Policies: s.Policies, Risk: s.Risk, Labels: s.Labels, MediumDelay: s.Limits.MediumDelay, FreeLevel1: s.FreeLevel1,
+		Observe: s.Mode == Observe, Policies: s.Policies, Risk: s.Risk, Labels: s.Labels, MediumDelay: s.Limits.MediumDelay, FreeLevel1: s.FreeLevel1, Screen: s.Screen,
 	}}, nil
 }
 

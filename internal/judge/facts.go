@@ -33,6 +33,7 @@ type Rules struct {
 	Risk        policy.Rules
 	Labels      []flow.Label  // the confidentiality labels
 	MediumDelay time.Duration // how long a call of risk MEDIUM waits to be stopped (HI-2)
+	Screen      Screening     // what a hit in arguments does
 	FreeLevel1  bool          // writes that only the person sees and can undo run unasked after untrusted content came in
 }
 
@@ -48,6 +49,29 @@ func (r *Rules) KnownLabel(l flow.Label) bool {
 	}
 	return false
 }
+
+// Screening says what a hit of screening does.
+type Screening string
+
+// What it does. Nothing else is known: what is not one of these is ScreenDeny.
+const (
+	ScreenAsk     Screening = "ask"     // a person decides
+	ScreenDeny    Screening = "deny"    // the call is refused
+	ScreenObserve Screening = "observe" // it is on record
+)
+
+// Screened is what screening found in a text. It has none of the text.
+type Screened struct {
+	Event    string  `json:"event"`    // threat.hit, or threat.unscreened for what could not be screened whole
+	Detector string  `json:"detector"` // its version
+	Rule     string  `json:"rule"`
+	Channel  string  `json:"channel"`
+	Score    float32 `json:"score"` // above 0: a hit
+	Source   string  `json:"source"`
+}
+
+// Hit reports whether it is a hit.
+func (s *Screened) Hit() bool { return s != nil && s.Score > 0 }
 
 // Caller is the agent that calls, the requester it works for, and its standing now.
 type Caller struct {
@@ -179,6 +203,7 @@ type Arguments struct {
 	ReadsNothing bool   // a subscription: nothing is read
 	Answers      bool   // the call also sends answers to a server's questions
 	Carries      []Carried
+	Screened     *Screened // what screening found in them; nil: nothing
 }
 
 // Carried is text that was delivered to a session and came back as an argument, with its source.

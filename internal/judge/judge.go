@@ -77,6 +77,11 @@ var stages = []stage{
 		Modification: "a changed call is made later, and meets the breaker as it is then",
 		PlanStep:     "a step is called later, and meets the breaker as it is then",
 		Replay:       notReplayed}},
+	{name: "screen", run: screen, lifts: codes(fault.ApprovalRequired), absent: map[Moment]string{
+		Declaration:  "the words of a call are screened when it is made",
+		Modification: "the person who changes the arguments has read them",
+		PlanStep:     "the words of a step are screened when it is called",
+		Replay:       notReplayed}},
 	{name: "flow", evidence: true, run: flowRules, lifts: liftsFlow, absent: map[Moment]string{
 		PlanStep: "the labels that a step meets depend on the steps before it: flow.Validate judges the whole plan by the same rules"}},
 	{name: "plan", evidence: true, run: plan, lifts: codes(fault.ApprovalRequired), absent: map[Moment]string{

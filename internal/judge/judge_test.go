@@ -146,6 +146,15 @@ var violations = map[string][]struct {
 			f.Operation.Breaker = &Breaker{Name: "crm", What: "the server crm", Cause: "calls failed", Since: noon, Retry: noon.Add(time.Minute)}
 		}, fault.Deny, fault.BreakerOpen},
 	},
+	"screen": {
+		{"words that order an agent about", func(_ testing.TB, f *Facts) {
+			f.Rules.Screen, f.Arguments.Screened = ScreenAsk, &Screened{Score: 1, Rule: "override-prior"}
+		}, fault.Ask, fault.ApprovalRequired},
+		{"the same, where they are denied", func(_ testing.TB, f *Facts) {
+			f.Rules.Screen, f.Arguments.Screened = ScreenDeny, &Screened{Score: 1, Rule: "override-prior"}
+		}, fault.Deny, fault.ThreatInjection},
+		{"the same, where nobody said what is done", func(_ testing.TB, f *Facts) { f.Arguments.Screened = &Screened{Score: 1, Rule: "override-prior"} }, fault.Deny, fault.ThreatInjection},
+	},
 	"flow": {
 		{"contaminated", func(_ testing.TB, f *Facts) { f.Session.Labels = []flow.Held{{Label: "internal"}} }, fault.Deny, fault.FlowContaminated},
 		{"secret", func(_ testing.TB, f *Facts) {
@@ -251,12 +260,12 @@ func TestOrder(t *testing.T) {
 	for _, s := range stages {
 		names = append(names, s.name)
 	}
-	if want := strings.Fields("kill standing phase declare permit parameters limit breaker flow plan unlisted risk"); !slices.Equal(names, want) {
+	if want := strings.Fields("kill standing phase declare permit parameters limit breaker screen flow plan unlisted risk"); !slices.Equal(names, want) {
 		t.Fatalf("the order is %v", names)
 	}
 	for i, first := range names {
 		for _, second := range names[i+1:] {
-			if first == "unlisted" || first == "flow" { // with an ask of theirs the others go on
+			if first == "unlisted" || first == "flow" || first == "screen" { // with an ask of theirs the others go on
 				continue
 			}
 			f := fine(t)
@@ -378,7 +387,7 @@ func TestAnswer(t *testing.T) {
 				t.Errorf("%s, %s: with a person's yes %+v", name, c.name, v)
 			}
 			f.Answer.Approval = silent
-			if v, _ := Judge(Call, &f); name == "flow" && v.Decision == fault.Permit {
+			if v, _ := Judge(Call, &f); (name == "flow" || name == "screen") && v.Decision == fault.Permit {
 				t.Errorf("%s: silence permitted what the flow rules leave to a person", c.name)
 			}
 		}
@@ -389,8 +398,9 @@ func TestAnswer(t *testing.T) {
 func TestObserveLiftsWhatTheTableSays(t *testing.T) {
 	lifts := map[string][]string{
 		"phase": {}, "declare": {"rejected by a person", "the store is away"}, "plan": {}, "unlisted": {},
-		"flow": {"secret", "a label of the operator's own", "not confirmed, with a secret", "a label nobody knows", "not traceable"},
-		"risk": {"critical", "not loaded"},
+		"screen": {"the same, where they are denied", "the same, where nobody said what is done"},
+		"flow":   {"secret", "a label of the operator's own", "not confirmed, with a secret", "a label nobody knows", "not traceable"},
+		"risk":   {"critical", "not loaded"},
 	}
 	for _, s := range stages {
 		but, some := lifts[s.name]

@@ -133,7 +133,7 @@ func risk(f *Facts, found *Finding) fault.Verdict {
 		askFrom = policy.High
 	}
 	asks := rating.Risk.Rank() >= askFrom.Rank() || f.Caller.recommended() || f.Operation.AdminAnswers
-	person := f.Evidence.Unconfirmed() || f.offPlan() // decides anyway, so silence has nothing to permit
+	person := f.Evidence.Unconfirmed() || f.offPlan() || f.screened() // decides anyway, so silence has nothing to permit
 	if f.Answer.Approval != nil || !asks && (person || rating.Risk.Rank() < policy.Medium.Rank()) {
 		return fault.Permitted()
 	}

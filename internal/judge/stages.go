@@ -212,6 +212,26 @@ func limit(f *Facts, found *Finding) fault.Verdict {
 	return fault.Permitted()
 }
 
+// screen leaves a call to a person whose arguments look like an attempt to order an agent about, or refuses it, as the operator chose (TH-2). Silence is no answer to it.
+func screen(f *Facts, _ *Finding) fault.Verdict {
+	const stage = "screen"
+	s := f.Arguments.Screened
+	if !s.Hit() || f.Rules.Screen == ScreenObserve || f.Rules.Screen == ScreenAsk && f.Answer.ByPerson() {
+		return fault.Permitted()
+	}
+	reason := fmt.Sprintf("The arguments of %s look like an attempt to order an agent about (%s).", f.Operation.Name, s.Rule)
+	if f.Rules.Screen != ScreenAsk {
+		return fault.Refuse(stage, fault.ThreatInjection, reason,
+			fault.Remedy{Kind: "ask_person", Text: "Leave out the words that read like orders. An operator can have people asked instead: threat.input."})
+	}
+	v := Ask(stage, reason)
+	v.Because = append(v.Because, fault.Because{Code: fault.ThreatInjection, Detail: stage + ": " + reason})
+	return v
+}
+
+// screened reports whether a person has to decide because of what screening found.
+func (f *Facts) screened() bool { return f.Arguments.Screened.Hit() && f.Rules.Screen == ScreenAsk }
+
 // TooManyRequests refuses an external request that exceeds the limit.
 func TooManyRequests(perMinute int, wait time.Duration) fault.Verdict {
 	return tooMany(perMinute, "external requests", wait)

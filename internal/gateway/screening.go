@@ -1,0 +1,59 @@
+package gateway
+
+import (
+	"sallyport.example/internal/catalogue"
+	"sallyport.example/internal/judge"
+	"sallyport.example/internal/screen"
+)
+
+// screenArguments screens what an agent sends, with its answers to a server's questions. A request to a model is not screened: it has all that the agent
+// has read, results with hits among it, and the same words would be asked about with each request.
+func (c *crossing) screenArguments() *judge.Screened {
+	if c.op.Model != nil {
+		return nil
+	}
+	if c.answers == nil {
+		return c.g.screened(screen.Arguments, c.agent, c.args)
+	}
+	return c.g.screened(screen.Arguments, c.agent, append(append(append([]byte{}, c.args...), '\n'), c.answers...))
+}
+
+// screenResult screens what came back, and reports whether it is untrusted for what was found, whatever its label: its values vouch for nothing then. What the
+// gateway itself says is not screened, nor are documents, of which nothing is in the log, nor what a model answers.
+func (c *crossing) screenResult(out *outcome, result []byte) (doubtful bool) {
+	if t := c.effect.Traits(); t.OwnWords || t.Sealed || c.op.Model != nil {
+		return false
+	}
+	out.screened = c.g.screened(c.channel(), c.op.ID, result)
+	return out.screened != nil && c.set.ScreenResults != judge.ScreenObserve
+}
+
+// channel is by what way the result comes.
+func (c *crossing) channel() screen.Channel {
+	switch c.op.ID {
+	case catalogue.CommServer + ".fetch":
+		return screen.Page
+	case catalogue.CommServer + ".search":
+		return screen.Snippet
+	case catalogue.CommServer + ".exec":
+		return screen.Output
+	}
+	return screen.Result
+}
+
+// screened is what screening finds in a text; nil: nothing. Only its rule and score go on record.
+func (g *Gateway) screened(channel screen.Channel, source string, text []byte) *judge.Screened {
+	if g.o.Screen == nil {
+		return nil
+	}
+	r := g.o.Screen.Scan(channel, text)
+	s := &judge.Screened{Event: "threat.hit", Detector: g.o.Screen.Version(), Rule: r.Rule, Channel: string(channel), Score: r.Score, Source: source}
+	switch {
+	case r.Hit:
+		return s
+	case r.Partly:
+		s.Event = "threat.unscreened"
+		return s
+	}
+	return nil
+}
