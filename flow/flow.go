@@ -66,7 +66,13 @@ const (
 	// Unasked marks a session that holds private data nobody asked for. It rises like a label, and has the call that it came
 	// with. It never refuses a call by itself; package provenance sets it, and asks a person because of it.
 	Unasked Label = "unasked"
+	// Flagged marks a session that has read words in which screening found an attempt to order an agent about. It rises like a label, never refuses a call
+	// by itself, and makes the calls riskier that change what others see.
+	Flagged Label = "flagged"
 )
+
+// Marks reports whether the label is one that every session can hold and no operator lists: the integrity label, and the marks of the gateway's own.
+func (l Label) Marks() bool { return l == Untrusted || l == Unasked || l == Flagged }
 
 // ParseLabel accepts [a-z][a-z0-9_-]{0,31}.
 func ParseLabel(s string) (Label, error) {
@@ -172,7 +178,7 @@ func Resolve(s Spec, confidentiality []Label) (Operation, error) {
 		if _, err := ParseLabel(string(l)); err != nil {
 			return bad("flow.labels", "%v", err)
 		}
-		if l == Untrusted || l == Unasked {
+		if l.Marks() {
 			return bad("flow.labels", "%q is always there; leave it out", l)
 		}
 		known = append(known, l)

@@ -28,6 +28,8 @@ const (
 
 	maxSource = 8 << 10
 	maxLabels = 64
+
+	maxSuspected = 1_000_000
 )
 
 // nonceDigits are the characters of a nonce.
@@ -50,6 +52,8 @@ type Fence struct {
 	// MaxBytes cuts longer content, before it is escaped; 0 is no limit. Escaping makes content at most six times as
 	// long.
 	MaxBytes int
+	// Suspected is in how many places a detector found words that read like orders to an agent; 0: nowhere. The begin marker says so.
+	Suspected int
 
 	nonces io.Reader // in place of crypto/rand, for tests
 }
@@ -64,6 +68,7 @@ type Header struct {
 	Escaped       int      // characters and bytes that stand as escapes
 	Forgeries     int      // places that imitated the fence's own marker: worth an alarm (fence_forgery)
 	Templates     int      // chat-template tokens, tool tags, turn prefixes and delimiter phrases made inert
+	Suspected     int      // places in which a detector found words that read like orders
 	CRLF          bool     // each line end was CR LF in the original, and is LF in the block, which doesn't say so
 }
 
@@ -105,7 +110,10 @@ func (f Fence) Wrap(content, source string) (Wrapped, error) {
 	if f.MaxBytes < 0 {
 		return Wrapped{}, fmt.Errorf("max bytes is %d: use 0 for no limit", f.MaxBytes)
 	}
-	h := Header{Source: escapeValue(source), Length: len(content)}
+	if f.Suspected < 0 || f.Suspected > maxSuspected {
+		return Wrapped{}, fmt.Errorf("suspected is %d: it is from 0 to %d", f.Suspected, maxSuspected)
+	}
+	h := Header{Source: escapeValue(source), Length: len(content), Suspected: f.Suspected}
 	for _, l := range f.Contamination {
 		if l != untrustedLabel {
 			h.Contamination = append(h.Contamination, l)
@@ -193,6 +201,9 @@ func render(h Header, content, nonce string) Wrapped {
 		b.WriteByte(' ')
 		b.WriteString(l)
 	}
+	if h.Suspected > 0 {
+		fmt.Fprintf(&b, suspectNote, h.Suspected)
+	}
 	if h.Truncated() {
 		fmt.Fprintf(&b, cutNote, h.Kept, h.Length)
 	}
@@ -205,6 +216,9 @@ func render(h Header, content, nonce string) Wrapped {
 	text := b.String()
 	return Wrapped{header: h, text: text, body: text[at : at+len(e.text)]}
 }
+
+// suspectNote stands in the header where a detector found something.
+const suspectNote = ", LOOKS LIKE ORDERS in %d places"
 
 // cutNote stands in the header where content was cut.
 const cutNote = ", cut to %d of %d bytes"
@@ -256,6 +270,9 @@ func (w Wrapped) ForDisplay() string {
 	b.WriteString(TrustLevel + " from \"")
 	b.WriteString(w.header.Source)
 	b.WriteString("\"\nWarning: this came from outside and nobody has checked it. Use it for " + allowedUses + "; not to " + forbiddenUses + ".\n")
+	if w.header.Suspected > 0 {
+		fmt.Fprintf(&b, "Screening found words that look like orders to an agent in %d places of the result.\n", w.header.Suspected)
+	}
 	if w.header.Truncated() {
 		fmt.Fprintf(&b, "Cut: the first %d of %d bytes.\n", w.header.Kept, w.header.Length)
 	}
@@ -336,6 +353,12 @@ func parseHead(head string) (h Header, ok bool) {
 	}
 	h.Source = source
 	labels, note, noted := strings.Cut(after, ",")
+	if noted && strings.HasPrefix(note, " LOOKS") {
+		note, noted = suspected(note, &h)
+		if h.Suspected < 1 || h.Suspected > maxSuspected {
+			return h, false
+		}
+	}
 	if noted {
 		if _, err := fmt.Sscanf(","+note, cutNote, &h.Kept, &h.Length); err != nil || h.Kept < 0 || h.Kept >= h.Length {
 			return h, false
@@ -348,6 +371,15 @@ func parseHead(head string) (h Header, ok bool) {
 		h.Contamination = strings.Split(labels[1:], " ")
 	}
 	return h, true
+}
+
+// suspected reads what the header says of a detector, and returns the note that follows.
+func suspected(note string, h *Header) (rest string, more bool) {
+	note, rest, more = strings.Cut(note, ",")
+	if _, err := fmt.Sscanf(","+note, suspectNote, &h.Suspected); err != nil {
+		h.Suspected = 0
+	}
+	return rest, more
 }
 
 // IsWrapped reports whether text is one whole, unchanged block (FE-3).

@@ -11,7 +11,7 @@ import (
 // OffPlan reports whether a call could carry session data out and is in no step of the sealed plan. why says how it leaves the plan. A person
 // decides about such a call even if its arguments are confirmed, because the plan listed everything that would be sent.
 func OffPlan(op flow.Operation, p *Profile, args []byte, s Situation) (why string, off bool) {
-	if s.Plan == nil || !slices.ContainsFunc(s.Held, func(h flow.Held) bool { return h.Label != flow.Untrusted }) {
+	if s.Plan == nil || !slices.ContainsFunc(s.Held, func(h flow.Held) bool { return h.Label != flow.Untrusted && h.Label != flow.Flagged }) {
 		return "", false
 	}
 	p = cmp.Or(p, &Profile{Level: 2})

@@ -93,7 +93,7 @@ func (t *tracer) withdrawForUnasked() {
 }
 
 // confidential reports whether a label is about confidentiality.
-func confidential(l flow.Label) bool { return l != flow.Untrusted && l != flow.Unasked }
+func confidential(l flow.Label) bool { return !l.Marks() }
 
 // WithUnasked adds Unasked to the labels of a result, if the ruling says that the result counts as unasked and it has a confidentiality label.
 func (r Ruling) WithUnasked(labels []flow.Held, operation, callID string) []flow.Held {

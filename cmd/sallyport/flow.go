@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"sallyport.example/internal/daemon"
+	detect "sallyport.example/internal/screen"
 	"sallyport.example/internal/store"
 	"sallyport.example/lab/replay"
 )
@@ -22,7 +23,7 @@ func flowCommand(c *cli) *cobra.Command {
 
 func (c *cli) flowEval() *cobra.Command {
 	var labels, config, session, from, against string
-	var free bool
+	var free, screening bool
 	var cmd *cobra.Command
 	cmd = c.command(about{
 		use: "eval [TRACE…]", short: "Replay recorded work, and count what would be asked",
@@ -46,14 +47,14 @@ sallyport flow eval --from 7d --config changed.yaml`,
 	}, func(ctx context.Context, args []string) error {
 		given := cmd.Flags().Changed
 		switch {
-		case from != "" && (len(args) > 0 || labels != "" || session != "" || given("free-level-1")):
-			return usagef("--from takes its labels from the configurations: leave out --labels, --session, --free-level-1 and TRACE")
+		case from != "" && (len(args) > 0 || labels != "" || session != "" || given("free-level-1") || screening):
+			return usagef("--from takes its labels from the configurations: leave out --labels, --session, --free-level-1, --screening and TRACE")
 		case from != "":
 			return c.flowCompare(ctx, from, against, config)
 		case given("against"):
 			return usagef("--against is for --from")
-		case session != "" && (len(args) > 0 || labels != "" || given("free-level-1")):
-			return usagef("--session takes its labels from the configuration: leave out --labels, --free-level-1 and TRACE")
+		case session != "" && (len(args) > 0 || labels != "" || given("free-level-1") || screening):
+			return usagef("--session takes its labels from the configuration: leave out --labels, --free-level-1, --screening and TRACE")
 		case session != "":
 			return c.flowSession(ctx, config, session)
 		case labels == "" || len(args) == 0:
@@ -61,11 +62,12 @@ sallyport flow eval --from 7d --config changed.yaml`,
 		case given("config") || given("data"):
 			return usagef("--config and --data are for --session")
 		}
-		return c.flowTraces(ctx, labels, free, args)
+		return c.flowTraces(ctx, labels, free, screening, args)
 	})
 	f := cmd.Flags()
 	f.StringVar(&labels, "labels", "", "file that says what the tools of TRACE are (tool-labels/1)")
 	f.BoolVar(&free, "free-level-1", false, "writes that only the person sees and can undo are free, as with flow.free_level_1")
+	f.BoolVar(&screening, "screening", false, "screen arguments and results, too, as the gateway does by default")
 	f.StringVar(&session, "session", "", "id of a session of the gateway's own")
 	f.StringVar(&config, "config", "", "configuration to judge recorded work under (default: sallyport.yaml if it is there)")
 	f.StringVar(&from, "from", "", "compare two configurations by the work since then: a time, or how long ago (7d)")
@@ -76,12 +78,17 @@ sallyport flow eval --from 7d --config changed.yaml`,
 	return cmd
 }
 
-func (c *cli) flowTraces(ctx context.Context, labels string, free bool, traces []string) error {
+func (c *cli) flowTraces(ctx context.Context, labels string, free, screening bool, traces []string) error {
 	b, err := readRegular(labels, replay.MaxBytes)
 	if err != nil {
 		return unusable(fmt.Errorf("--labels: %w", err))
 	}
 	rules := replay.Rules{FreeLevel1: free}
+	if screening {
+		if rules.Screen, err = detect.New(detect.Options{}); err != nil {
+			return err
+		}
+	}
 	if rules.Labels, err = replay.ReadLabels(labels, b); err != nil {
 		return err
 	}

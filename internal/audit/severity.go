@@ -29,6 +29,7 @@ const (
 	Undeclared           Event = "undeclared"         // a need was not declared, or not in the form that is asked for
 	LimitReached         Event = "limit_reached"
 	InjectionFound       Event = "injection_found"
+	ThreatHit            Event = "threat.hit" // screening found words that order an agent about; set by who screened
 	ApprovalAsked        Event = "approval_asked"
 	ApprovalAnswered     Event = "approval_answered"
 	KillSwitched         Event = "kill_switched" // the switch was moved, or refused something
@@ -43,7 +44,7 @@ const (
 
 // Events are all of them.
 var Events = []Event{
-	CredentialRefused, AccessViolation, FlowViolation, PhaseViolation, Undeclared, LimitReached, InjectionFound, ApprovalAsked, ApprovalAnswered,
+	CredentialRefused, AccessViolation, FlowViolation, PhaseViolation, Undeclared, LimitReached, InjectionFound, ThreatHit, ApprovalAsked, ApprovalAnswered,
 	KillSwitched, QuarantineChanged, OutcomeUnknown, GatewayStarted, ConfigurationChanged, PhaseMoved, LabelsChanged, TokenChanged,
 }
 
@@ -108,8 +109,9 @@ var byCode = map[fault.Code]Event{
 }
 
 // Classify gives the entry its severity, and its event where it has one. Both follow from what the entry says, so whoever makes one can't forget
-// them. The log does it when the entry is appended.
+// them; but for a hit, which its maker notes as event. The log does it when the entry is appended.
 func (e *Entry) Classify() {
+	hit := e.Event == ThreatHit
 	e.Severity, e.Event = Info, ""
 	switch found, known := byAction[e.Action]; {
 	case e.Kind == Outcome && e.Decision == "unknown":
@@ -122,6 +124,10 @@ func (e *Entry) Classify() {
 		e.Event = ApprovalAsked
 	case e.Shadow:
 		e.Event = byCode[fault.Code(e.Code)]
+	}
+	if hit && (e.Event == "" || e.Event == ApprovalAsked || e.Event == InjectionFound) { // what a hit led to is no reason to overlook it
+		e.Event = ThreatHit
+		e.raise(Warning)
 	}
 	if e.Shadow {
 		e.raise(Warning)

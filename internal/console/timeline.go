@@ -558,7 +558,7 @@ func raisedBy(why approval.Reason, label string) bool {
 	case "risk.untrusted":
 		return label == string(flow.Untrusted)
 	case "risk.contaminated":
-		return label != string(flow.Untrusted) && label != string(flow.Unasked)
+		return !flow.Label(label).Marks()
 	}
 	return why.Stage == "flow" && mentions(why.Text, label)
 }

@@ -1053,6 +1053,9 @@ func (c *Config) labels() ([]flow.Label, error) {
 		if l == flow.Unasked {
 			return nil, errors.New("unasked is the gateway's own mark of data that nobody asked for: it is always there and not listed")
 		}
+		if l == flow.Flagged {
+			return nil, errors.New("flagged is the gateway's own mark of sessions that read words which order an agent about: it is always there and not listed")
+		}
 		all = append(all, l)
 	}
 	return all, nil

@@ -298,7 +298,7 @@ func (t *teller) approval(ctx context.Context, q desk.Question) {
 
 // confidential are the labels that a channel has to be allowed to carry.
 func confidential(labels []string) []string {
-	return slices.DeleteFunc(slices.Clone(labels), func(l string) bool { return l == string(flow.Untrusted) || l == string(flow.Unasked) })
+	return slices.DeleteFunc(slices.Clone(labels), func(l string) bool { return flow.Label(l).Marks() })
 }
 
 // maxChanges bounds the messages about one start or reload.

@@ -23,6 +23,7 @@ type Envelope struct {
 	MayAsk bool     // the agent's client may be asked on, so questions of the server's pass
 	// Structured says that the agent is a program that reads structured content: it gets it as the server sent it, too, beside the fence.
 	Structured bool
+	Suspected  int // places in the result that screening takes for orders to an agent
 }
 
 // wrap fences a result by the function for its form, and attributes it.
@@ -235,7 +236,7 @@ func (w *wrapper) list(name string) ([]json.RawMessage, error) {
 
 // fenced is the text for the model: untrusted content between markers it cannot forge (FE-1 … FE-4).
 func (w *wrapper) fenced(text string) string {
-	f, err := guard.Fence{Contamination: w.e.Brings}.Wrap(text, w.e.From.Source)
+	f, err := guard.Fence{Contamination: w.e.Brings, Suspected: w.e.Suspected}.Wrap(text, w.e.From.Source)
 	if err != nil {
 		w.err = err
 		return ""

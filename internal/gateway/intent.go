@@ -97,8 +97,11 @@ func (c *crossing) spends(e *audit.Entry) (spend Spend, detail map[string]any, e
 	if c.acts != "" {
 		detail["acts"] = c.acts
 	}
-	if c.screened != nil {
+	if c.screened != nil && !f.Answer.ByPerson() { // else it stands with the question
 		detail["threat"] = c.screened
+		if c.screened.Hit() {
+			e.Event = audit.ThreatHit
+		}
 	}
 	if lifted := c.lifted(&c.judged.found); lifted != nil {
 		detail["observed"] = lifted

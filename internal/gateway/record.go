@@ -100,6 +100,9 @@ func (c *crossing) refusal(v fault.Verdict) audit.Entry {
 	if c.screened != nil {
 		detail["threat"] = c.screened
 	}
+	if c.screened.Hit() {
+		e.Event = audit.ThreatHit
+	}
 	if lifted := c.lifted(&c.judged.found); lifted != nil {
 		detail["observed"] = lifted
 	}

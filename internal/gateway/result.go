@@ -84,7 +84,7 @@ func (c *crossing) exchange() *call.Exchange {
 			return nil
 		}
 		return func(params json.RawMessage) {
-			if c.g.standing.Killed(c.agent) || c.live.current.Load().State != session.Open || len(c.newLabels(params)) > 0 {
+			if c.g.standing.Killed(c.agent) || c.live.current.Load().State != session.Open || len(c.newLabels(params)) > 0 || c.talksOrders(params) {
 				return
 			}
 			f(params)
@@ -137,6 +137,9 @@ func (c *crossing) ask(ctx context.Context, method string, params json.RawMessag
 	}
 	if fresh := c.newLabels(params); len(fresh) > 0 {
 		return nil, held(fault.Refuse("inspect", fault.FlowContaminated, fmt.Sprintf("The question has %s data in it, which the session does not hold.", fresh[0])))
+	}
+	if c.talksOrders(params) {
+		return nil, held(fault.Refuse("inspect", fault.ThreatInjection, "The question looks like orders to an agent."))
 	}
 	if !c.trustsWords() {
 		params = effect.PlainJSON(params)
@@ -258,6 +261,9 @@ func (c *crossing) inspect(result effect.Result, err error) outcome {
 	if out.screened != nil {
 		detail["threat"] = out.screened
 	}
+	if out.screened.Hit() {
+		out.entry.Event = audit.ThreatHit
+	}
 	if len(out.stored) > 0 {
 		detail["stored"] = out.stored
 	}
@@ -317,10 +323,10 @@ func (c *crossing) inspectResult(out *outcome, result effect.Result) {
 	seen, trusted := c.observe(content)
 	doubtful := c.screenResult(out, result.JSON)
 	trusted = trusted && !doubtful
-	if !trusted && (doubtful || !result.Clean) && !c.effect.Traits().OwnWords {
+	if !trusted && !result.Clean && !c.effect.Traits().OwnWords {
 		c.distrust(out)
 	}
-	wrapped, attribution, err := c.wrap(content, result, payload.SHA256, trusted, out.stored)
+	wrapped, attribution, err := c.wrap(content, result, payload.SHA256, trusted, out)
 	if err != nil {
 		c.g.log.Warn("a result could not be wrapped", "operation", c.op.ID, "call_id", c.id, "error", err)
 		if fault.Is(err, fault.ResultTooLarge) {
@@ -350,7 +356,7 @@ func (c *crossing) inspectError(out *outcome, object json.RawMessage) {
 	payload, words := c.g.looked(object)
 	out.entry.Result = payload
 	c.contaminate(out, effect.NewContent(object), words)
-	if c.trustsWords() {
+	if doubtful := c.screenResult(out, object); c.trustsWords() && !doubtful {
 		out.rpcError = object
 		return
 	}
@@ -361,7 +367,7 @@ func (c *crossing) inspectError(out *outcome, object json.RawMessage) {
 		refused()
 		return
 	}
-	wrapped, attribution, err := c.wrap(effect.NewContent(result), effect.Result{}, "", false, out.stored)
+	wrapped, attribution, err := c.wrap(effect.NewContent(result), effect.Result{}, "", false, out)
 	if err != nil {
 		refused()
 		return
@@ -431,7 +437,7 @@ func (c *crossing) outcome(ctx context.Context, out outcome) error {
 }
 
 // wrap freezes attribution and fences what is not trusted. hash is the content's SHA-256 in hex, "" where nobody has it yet.
-func (c *crossing) wrap(content *effect.Content, result effect.Result, hash string, trusted bool, stored []flow.Held) (wrapped, attribution json.RawMessage, err error) {
+func (c *crossing) wrap(content *effect.Content, result effect.Result, hash string, trusted bool, out *outcome) (wrapped, attribution json.RawMessage, err error) {
 	if trusted {
 		return content.JSON, nil, nil
 	}
@@ -439,13 +445,16 @@ func (c *crossing) wrap(content *effect.Content, result effect.Result, hash stri
 		From:   guard.Source{Operation: c.op.ID, Session: c.session.ID, Source: c.source(result), CallID: c.id, At: result.At, Declaration: c.ran.reasons.digest},
 		Issuer: c.g.o.Issuer, Asked: c.r.Tool, MayAsk: c.r.Door == "mcp", Structured: c.decl != nil && c.decl.Structured,
 	}
+	if out.screened.Hit() {
+		e.Suspected = max(1, out.screened.Places)
+	}
 	if e.From.At.IsZero() {
 		e.From.At = c.g.now()
 	}
 	if sum, err := hex.DecodeString(hash); err == nil && len(sum) == len(e.From.SHA256) {
 		copy(e.From.SHA256[:], sum)
 	}
-	for _, h := range addHeld(c.declaredLabels(), stored) {
+	for _, h := range addHeld(c.declaredLabels(), out.stored) {
 		e.Brings = append(e.Brings, string(h.Label))
 	}
 	if wrapped, attribution, err = c.effect.Wrap(content, e); len(wrapped) > releasedMax {

@@ -1,7 +1,12 @@
 package gateway
 
 import (
+	"encoding/json"
+
+	"sallyport.example/flow"
+	"sallyport.example/internal/audit"
 	"sallyport.example/internal/catalogue"
+	"sallyport.example/internal/fault"
 	"sallyport.example/internal/judge"
 	"sallyport.example/internal/screen"
 )
@@ -19,13 +24,38 @@ func (c *crossing) screenArguments() *judge.Screened {
 }
 
 // screenResult screens what came back, and reports whether it is untrusted for what was found, whatever its label: its values vouch for nothing then. What the
-// gateway itself says is not screened, nor are documents, of which nothing is in the log, nor what a model answers.
+// gateway itself says is not screened, nor what a model answers. A hit marks the session, too.
 func (c *crossing) screenResult(out *outcome, result []byte) (doubtful bool) {
-	if t := c.effect.Traits(); t.OwnWords || t.Sealed || c.op.Model != nil {
+	if c.effect.Traits().OwnWords || c.op.Model != nil {
 		return false
 	}
 	out.screened = c.g.screened(c.channel(), c.op.ID, result)
-	return out.screened != nil && c.set.ScreenResults != judge.ScreenObserve
+	if out.screened == nil || c.set.ScreenResults == judge.ScreenObserve {
+		return false
+	}
+	c.distrust(out)
+	if out.screened.Hit() {
+		out.raise = flow.Raise(out.raise, flow.Operation{ID: c.op.ID}, c.id, flow.Flagged)
+	}
+	return true
+}
+
+// talksOrders reports whether what a server says or asks while the call runs looks like orders to an agent: then it is held back, whatever the server's label. It
+// is on record. Where results are only observed it is passed.
+func (c *crossing) talksOrders(params []byte) bool {
+	s := c.g.screened(c.channel(), c.op.ID, params)
+	if !s.Hit() {
+		return false
+	}
+	e := c.entry(audit.Decision)
+	e.Action, e.Decision, e.Event = "threat.hit", string(fault.Deny), audit.ThreatHit
+	if c.set.ScreenResults == judge.ScreenObserve {
+		e.Decision = string(fault.Permit)
+	}
+	e.Reason = "What the server said while the call ran looks like orders to an agent."
+	e.Detail, _ = json.Marshal(map[string]any{"threat": s}) // of strings and numbers: can't fail
+	c.g.refusals.RecordCallLater(e)
+	return c.set.ScreenResults != judge.ScreenObserve
 }
 
 // channel is by what way the result comes.
@@ -38,6 +68,9 @@ func (c *crossing) channel() screen.Channel {
 	case catalogue.CommServer + ".exec":
 		return screen.Output
 	}
+	if c.op.Server == catalogue.KnowledgeServer {
+		return screen.Document
+	}
 	return screen.Result
 }
 
@@ -47,7 +80,7 @@ func (g *Gateway) screened(channel screen.Channel, source string, text []byte) *
 		return nil
 	}
 	r := g.o.Screen.Scan(channel, text)
-	s := &judge.Screened{Event: "threat.hit", Detector: g.o.Screen.Version(), Rule: r.Rule, Channel: string(channel), Score: r.Score, Source: source}
+	s := &judge.Screened{Event: "threat.hit", Detector: g.o.Screen.Version(), Rule: r.Rule, Channel: string(channel), Score: r.Score, Places: r.Places, Source: source}
 	switch {
 	case r.Hit:
 		return s

@@ -11,6 +11,7 @@ import (
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/judge"
+	"sallyport.example/internal/policy"
 	"sallyport.example/internal/screen"
 )
 
@@ -92,6 +93,12 @@ func TestResultsAreScreened(t *testing.T) {
 		if got := s.Holds(flow.Untrusted); got != c.untrusted {
 			t.Errorf("%.20q, %q: the session is untrusted: %t", c.says, c.results, got)
 		}
+		if got := s.Holds(flow.Flagged); got != c.untrusted {
+			t.Errorf("%.20q, %q: the session is flagged: %t", c.says, c.results, got)
+		}
+		if got := strings.Contains(string(a.Result), "LOOKS LIKE ORDERS in 1 places"); got != c.untrusted {
+			t.Errorf("%.20q, %q: the fence says so: %t: %s", c.says, c.results, got, a.Result)
+		}
 		if got := strings.Contains(string(a.Result), "UNTRUSTED"); got != c.untrusted {
 			t.Errorf("%.20q, %q: fenced: %t: %s", c.says, c.results, got, a.Result)
 		}
@@ -102,5 +109,55 @@ func TestResultsAreScreened(t *testing.T) {
 		if want := c.says == ordersAgent; hit != want {
 			t.Errorf("%.20q, %q: on record as a hit: %t", c.says, c.results, hit)
 		}
+	}
+}
+
+// After a hit, a call that others see is one tier riskier, once, and silence does not answer it; a second hit raises nothing more.
+func TestAHitRaisesTheRiskOnce(t *testing.T) {
+	for _, says := range []string{ordersAgent, "A page about widgets."} {
+		w := newPeopleWorld(t, screened(t))
+		w.up.answers["web.web_search"] = func(context.Context, json.RawMessage, *call.Exchange) (json.RawMessage, error) {
+			return json.RawMessage(`{"content":[{"type":"text","text":"` + says + `"}]}`), nil
+		}
+		p := w.open("worker", "erin", widgets)
+		w.asks(p, "slack_send", `{"to":"a"}`)
+		w.clock.advance(2 * delay)
+		w.mustPermit(w.do(p, "slack_send", `{"to":"a"}`, "")) // no first destination any more
+		for range 2 {
+			w.mustPermit(w.do(p, "web_search", `{"q":"widgets"}`, ""))
+		}
+		q := w.asks(p, "slack_send", `{"to":"a"}`)
+		raised := 0
+		for _, c := range codes(q) {
+			if c == policy.ReasonFlagged {
+				raised++
+			}
+		}
+		want, risk := 0, "MEDIUM"
+		if says == ordersAgent {
+			want, risk = 1, "HIGH"
+		}
+		if raised != want || q.Risk != risk {
+			t.Errorf("%.20q: raised %d times: %v, %s", says, raised, codes(q), q.Risk)
+		}
+		w.clock.advance(2 * delay)
+		a := w.do(p, "slack_send", `{"to":"a"}`, "")
+		if says == ordersAgent && a.Verdict.Decision == fault.Permit {
+			t.Errorf("silence permitted what a hit raised: %+v", a.Verdict)
+		}
+	}
+}
+
+// An error of a server that is trusted is screened as its results are.
+func TestErrorsAreScreened(t *testing.T) {
+	w := newTracedWorld(t, screened(t))
+	w.up.answers["mail.crm"] = func(context.Context, json.RawMessage, *call.Exchange) (json.RawMessage, error) {
+		return nil, &call.RPCError{JSON: json.RawMessage(`{"code":-1,"message":"` + ordersAgent + `"}`)}
+	}
+	p := w.open("worker", "erin", widgets)
+	a := w.do(p, "mail_crm", `{}`, "")
+	s, err := w.g.SessionByID(t.Context(), p.ID)
+	if err != nil || !s.Holds(flow.Flagged) || a.RPCError != nil {
+		t.Errorf("%v, %v: %s", err, s.Labels, a.RPCError)
 	}
 }

@@ -39,7 +39,7 @@ type Rules struct {
 
 // KnownLabel reports whether the configuration has the label, or every session can hold it.
 func (r *Rules) KnownLabel(l flow.Label) bool {
-	if l == flow.Untrusted || l == flow.Unasked {
+	if l.Marks() {
 		return true
 	}
 	for _, k := range r.Labels {
@@ -66,7 +66,8 @@ type Screened struct {
 	Detector string  `json:"detector"` // its version
 	Rule     string  `json:"rule"`
 	Channel  string  `json:"channel"`
-	Score    float32 `json:"score"` // above 0: a hit
+	Score    float32 `json:"score"`            // above 0: a hit
+	Places   int     `json:"places,omitempty"` // of the text
 	Source   string  `json:"source"`
 }
 

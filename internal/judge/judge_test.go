@@ -529,3 +529,23 @@ func TestUnclassified(t *testing.T) {
 		}
 	}
 }
+
+// What a hit raised is a person's to permit, whatever is confirmed: silence is not.
+func TestSilenceDoesNotPermitWhatAHitRaised(t *testing.T) {
+	f := fine(t)
+	f.Arguments.Writes, f.Operation.Level = true, 2
+	f.Session.Labels = []flow.Held{{Label: flow.Flagged}}
+	f.Operation.Flow.BlockedBy = nil
+	v, found := Judge(Call, &f)
+	if v.Decision != fault.Ask || found.Rating.Risk != policy.Medium || !found.Rating.Raised(policy.ReasonFlagged) || found.Silence {
+		t.Fatalf("%+v, %+v", v, found)
+	}
+	f.Answer.Approval = &approval.Approval{State: approval.Pending, SilenceAt: noon}
+	if v, _ := Judge(Call, &f); v.Decision != fault.Ask {
+		t.Errorf("silence permitted it: %+v", v)
+	}
+	f.Answer.Approval = &approval.Approval{State: approval.Approved}
+	if v, _ := Judge(Call, &f); v.Decision != fault.Permit {
+		t.Errorf("a person's yes did not: %+v", v)
+	}
+}

@@ -79,7 +79,7 @@ var flowCodes = []fault.Code{fault.FlowContaminated, fault.FlowUntrusted, fault.
 
 // liftedLabels are the labels because of which the flow rules refuse nothing where the gateway observes. All others hold: secret, and each label
 // that the operator has added, which may stand for more than these.
-var liftedLabels = []flow.Label{flow.Internal, "pii", flow.Untrusted, flow.Unasked}
+var liftedLabels = []flow.Label{flow.Internal, "pii", flow.Untrusted, flow.Unasked, flow.Flagged}
 
 // Lifts reports whether a verdict of the flow rules on the operation is only recorded, in a session that holds the labels: the gateway observes, and none
 // of the labels is one that is enforced against the operation, or that the configuration no longer has.

@@ -83,7 +83,7 @@ func rateAlone(f *Facts) (policy.Rating, error) {
 			switch h.Label {
 			case flow.Untrusted:
 				around.Untrusted = true
-			case flow.Unasked: // the label of its data counts already
+			case flow.Unasked, flow.Flagged: // the label of its data counts already; a hit counts below, whatever is confirmed
 			default:
 				around.Contaminated, around.Labels = true, append(around.Labels, string(h.Label))
 			}
@@ -95,6 +95,7 @@ func rateAlone(f *Facts) (policy.Rating, error) {
 	if e.Follows && e.Step.FullyConfirmed { // the plan confirms every argument
 		around.Contaminated, around.Labels = false, nil
 	}
+	around.Flagged = f.Session.holds(flow.Flagged)
 	around.FirstDestination = e.NewDestination && !f.personNamed()
 	rating := f.Rules.Risk.Rate(policy.Subject{
 		Action: op.Action, Floor: op.RiskFloor, Roles: op.Roles, Arguments: f.Arguments.Canonical,
@@ -134,12 +135,16 @@ func risk(f *Facts, found *Finding) fault.Verdict {
 	}
 	asks := rating.Risk.Rank() >= askFrom.Rank() || f.Caller.recommended() || f.Operation.AdminAnswers
 	person := f.Evidence.Unconfirmed() || f.offPlan() || f.screened() // decides anyway, so silence has nothing to permit
-	if f.Answer.Approval != nil || !asks && (person || rating.Risk.Rank() < policy.Medium.Rank()) {
+	raised := rating.Raised(policy.ReasonFlagged)                     // then silence is no answer
+	if f.Answer.ByPerson() || f.Answer.Approval != nil && !raised || !asks && !raised && (person || rating.Risk.Rank() < policy.Medium.Rank()) {
 		return fault.Permitted()
 	}
 	v := riskQuestion(f, rating.Risk, asks, askFrom)
+	if raised && !asks {
+		v = Ask(stage, fmt.Sprintf("%s is of risk %s since the session has read words that look like orders to an agent: a person must decide.", f.Operation.Name, rating.Risk))
+	}
 	// Silence is no answer to a question about more than the risk.
-	found.Silence = !asks && !f.Evidence.StoppedLately && !f.Operation.AskFirst && rating.Risk == policy.Medium
+	found.Silence = !asks && !raised && !f.Evidence.StoppedLately && !f.Operation.AskFirst && rating.Risk == policy.Medium
 	return v
 }
 

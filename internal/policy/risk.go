@@ -121,6 +121,7 @@ type Context struct {
 	LeftPlan         bool     // the session has a plan and the call is not in it; counts only with Untrusted or Confirmed
 	NewTool          bool     // the operation's definition is new or has changed
 	FirstDestination bool     // nothing was sent to one of its destinations before
+	Flagged          bool     // the session has read words that screening takes for orders to an agent
 	Confirmed        bool     // the session is untrusted, and it is known where everything in the call came from
 }
 
@@ -139,6 +140,7 @@ const (
 	ReasonUnclassified     = "risk.unclassified"
 	ReasonDataLeaves       = "risk.data_leaves"
 	ReasonUnconfirmed      = "risk.unconfirmed"
+	ReasonFlagged          = "risk.flagged"
 )
 
 // Reason is one rule that gave the risk or raised it. Text is for the person who approves: a sentence or two in our own words, with
@@ -256,6 +258,11 @@ func (out Rating) Asked(dataLeaves bool) Rating {
 	return out
 }
 
+// Raised reports whether the rule raised the risk.
+func (out *Rating) Raised(code string) bool {
+	return slices.ContainsFunc(out.Reasons, func(r Reason) bool { return r.Code == code })
+}
+
 // raise records a rule that gives at least the risk.
 func (out *Rating) raise(to Risk, code, text string) {
 	if to.Rank() > out.Risk.Rank() {
@@ -367,6 +374,9 @@ func (out *Rating) rateContext(c Context) {
 	}
 	if c.NewTool {
 		up(Reason{ReasonNewTool, "The tool is new, or its definition has changed."})
+	}
+	if c.Flagged {
+		up(Reason{ReasonFlagged, "The session has read words that look like orders to an agent."})
 	}
 	if c.FirstDestination {
 		up(Reason{ReasonFirstDestination, "It goes to a destination that was never used before."})

@@ -158,7 +158,7 @@ func (r *reviewer) leaving(of Review) Objection {
 		}
 	}
 	for _, h := range r.Held {
-		if h.Label == flow.Untrusted || h.Label == flow.Unasked {
+		if h.Label.Marks() {
 			continue
 		}
 		text += fmt.Sprintf(" This session has read %s%s.", Data(string(h.Label)), source(h))
@@ -180,6 +180,8 @@ func Data(label string) string {
 		return "text that a stranger may have written"
 	case string(flow.Unasked):
 		return "data that nobody asked for"
+	case string(flow.Flagged):
+		return "words that read like orders to an agent"
 	}
 	return "data labelled " + label
 }

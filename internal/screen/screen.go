@@ -50,6 +50,8 @@ type Report struct {
 	Score float32
 	// Rule is the heaviest rule that was met where the score is highest; "model" where none was.
 	Rule string
+	// Places is how many windows, none of which overlap, are above the threshold: in the spelling of the text that has most of them.
+	Places int
 	// Partly says that something of the text was not screened, because it was encoded too deeply or was too much.
 	Partly bool
 }
@@ -127,6 +129,7 @@ type scratch struct {
 
 	score  float32
 	rule   int32
+	places int
 	left   int // bytes that may still be decoded
 	partly bool
 }
@@ -135,8 +138,9 @@ type scratch struct {
 func (d *Detector) Scan(channel Channel, text []byte) Report {
 	s := d.pool.Get().(*scratch)
 	s.score, s.rule, s.partly, s.left = lowest, -1, false, decodedMost*len(text)
+	s.places, s.reading.limit = 0, d.model.limit(channel.kind(), len(text))
 	s.text(text, 0)
-	r := Report{Score: s.score - d.model.limit(channel.kind(), len(text)), Partly: s.partly, Rule: "model"}
+	r := Report{Score: s.score - s.reading.limit, Places: s.places, Partly: s.partly, Rule: "model"}
 	r.Hit = r.Score > 0
 	if s.rule >= 0 {
 		r.Rule = d.rules.all[s.rule].id
@@ -207,6 +211,7 @@ func (s *scratch) text(b []byte, level int) {
 // view reads one spelling of a text.
 func (s *scratch) view(b []byte) {
 	s.reading.read(b)
+	s.places = max(s.places, s.reading.places)
 	if s.reading.best > s.score {
 		s.score, s.rule = s.reading.best, s.reading.bestRule
 	}

@@ -46,6 +46,9 @@ type reading struct {
 
 	best     float32
 	bestRule int32
+	limit    float32 // above which a window is a hit
+	places   int     // windows that are, and that don't overlap
+	counted  int     // chunks until the last of them
 	wants    wants
 }
 
@@ -68,6 +71,7 @@ func (s *reading) begin() {
 	}
 	s.met.begin()
 	s.best, s.bestRule = lowest, -1
+	s.places, s.counted = 0, -windowSpan
 	s.wants = wants{}
 }
 
@@ -302,7 +306,11 @@ func (s *reading) judge() {
 			rule, heaviest = c.rule, s.d.rules.all[c.rule].weight
 		}
 	}
-	if score := s.d.model.score(sum, n) + min(bonus, bonusMost); score > s.best {
+	score := s.d.model.score(sum, n) + min(bonus, bonusMost)
+	if score > s.limit && s.chunks >= s.counted+windowSpan {
+		s.places, s.counted = s.places+1, s.chunks
+	}
+	if score > s.best {
 		s.best, s.bestRule = score, rule
 	}
 }

@@ -242,7 +242,7 @@ func (m *Marks) Read(name string, p *provenance.Profile, args []byte, payloads [
 func (m *Marks) Carries(w *Write) []flow.Held {
 	var held []flow.Held
 	for _, h := range w.Labels {
-		if h.Label != flow.Untrusted && h.Label != flow.Unasked { // outsiders and the question who asked are the session's matter
+		if !h.Label.Marks() { // outsiders and the question who asked are the session's matter
 			held = append(held, flow.Held{Label: h.Label, Operation: w.Operation, CallID: w.CallID})
 		}
 	}

@@ -31,6 +31,7 @@ import (
 	"fmt"
 	"slices"
 
+	"sallyport.example/internal/screen"
 	"sallyport.example/provenance"
 )
 
@@ -125,6 +126,9 @@ func (f *Figures) add(o Figures) {
 type Rules struct {
 	Labels     *Labels
 	FreeLevel1 bool // flow.free_level_1 of the configuration
+	// Screen screens arguments and results, as the gateway does unless it is told otherwise: a hit in arguments is a question, one in a result makes it
+	// untrusted. Nil: nothing is screened.
+	Screen *screen.Detector
 }
 
 // Run judges every recording anew. It ends early with ctx.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sallyport.example/internal/screen"
 	"slices"
 	"strings"
 	"testing"
@@ -453,7 +454,18 @@ func TestFigures(t *testing.T) {
 		}
 		recordings = append(recordings, read(t, name, b))
 	}
-	f := play(t, Rules{Labels: l}, recordings...).All
+	holdFigures(t, Rules{Labels: l}, recordings)
+	d, err := screen.New(screen.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	holdFigures(t, Rules{Labels: l, Screen: d}, recordings)
+}
+
+// holdFigures plays the recordings and holds what comes out.
+func holdFigures(t *testing.T, rules Rules, recordings []*Recording) {
+	t.Helper()
+	f := play(t, rules, recordings...).All
 	t.Logf("%d of %d tasks free, %d questions, %d of %d attacks unasked", f.PassFree, f.UserTasks, f.Approvals, f.AutoAttack, f.Cases)
 	if f.UserTasks != 97 || f.Cases != 629 || f.TextOnly != 20 {
 		t.Errorf("%d tasks, %d cases, %d of them text only: want 97, 629 and 20", f.UserTasks, f.Cases, f.TextOnly)

@@ -11,6 +11,7 @@ import (
 	"sallyport.example/flow"
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/judge"
+	"sallyport.example/internal/screen"
 	"sallyport.example/provenance"
 )
 
@@ -60,12 +61,13 @@ type step struct {
 // trial plays one run.
 type trial struct {
 	state
-	tools *toolbox
-	calls int
+	screen *screen.Detector
+	tools  *toolbox
+	calls  int
 }
 
 func newTrial(tools *toolbox, rules Rules, prompt string) *trial {
-	return &trial{tools: tools, state: state{
+	return &trial{tools: tools, screen: rules.Screen, state: state{
 		own: tools.own, rules: judge.Rules{Labels: ownLabels, FreeLevel1: rules.FreeLevel1}, words: provenance.ParseRequest(prompt), evidence: &provenance.Evidence{},
 	}}
 }
@@ -77,6 +79,9 @@ func (s *trial) play(st step, fill map[string][]byte) provenance.Ruling {
 	t := s.tools.tool(st.tool)
 	args := substitute(st.args, fill)
 	r := s.rule(t, args, true)
+	if r.Verdict == provenance.Permit && s.hit(screen.Arguments, args) {
+		r.Verdict, r.Reason = provenance.Ask, "the arguments look like an attempt to order an agent about"
+	}
 	switch r.Verdict {
 	case provenance.Deny:
 		return r
@@ -84,12 +89,27 @@ func (s *trial) play(st step, fill map[string][]byte) provenance.Ruling {
 		s.evidence.Add(provenance.Approve(t.op.ID, id, t.profile, args, r.Evidence, s.held))
 	}
 	s.giveAway(t, id, args, t.op.Effect == flow.Write)
-	seen := provenance.Observe(t.profile, s.words, provenance.Result{Operation: t.op.ID, CallID: id, Arguments: args, Values: []provenance.Value{value(substitute(st.result, fill))}, Writes: t.op.Effect == flow.Write})
-	s.raise(t, id, seen, r.Unasked)
-	if !st.failed { // an error's text names what was asked for: it shows nothing
+	result := substitute(st.result, fill)
+	seen := provenance.Observe(t.profile, s.words, provenance.Result{Operation: t.op.ID, CallID: id, Arguments: args, Values: []provenance.Value{value(result)}, Writes: t.op.Effect == flow.Write})
+	var found []flow.Label
+	doubtful := s.hit(screen.Result, result)
+	if doubtful {
+		found = []flow.Label{flow.Untrusted, flow.Flagged}
+	}
+	s.raise(t, id, seen, r.Unasked, found...)
+	if !st.failed && !doubtful { // an error's text names what was asked for: it shows nothing
 		s.evidence.Add(seen)
 	}
 	return r
+}
+
+// hit tells whether screening finds words that order an agent about.
+func (s *trial) hit(channel screen.Channel, text []byte) bool {
+	if s.screen == nil {
+		return false
+	}
+	r := s.screen.Scan(channel, text)
+	return r.Hit || r.Partly && channel != screen.Arguments
 }
 
 // value is a result as the gateway sees it: a value of a structure, or a text.
