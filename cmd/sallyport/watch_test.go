@@ -30,7 +30,7 @@ type office struct {
 	status  int             // of everything, if it is not 0
 	watch   []chan string
 	plans   []client.Session // with plans
-	drop    chan struct{} // closed: streams end
+	drop    chan struct{}    // closed: streams end
 }
 
 func newOffice(t testing.TB, all ...*client.Approval) *office {

@@ -161,3 +161,21 @@ func TestErrorsAreScreened(t *testing.T) {
 		t.Errorf("%v, %v: %s", err, s.Labels, a.RPCError)
 	}
 }
+
+// A value from a result with a hit confirms nothing, though the same result without the hit would confirm it.
+func TestValuesBesideAHitConfirmNothing(t *testing.T) {
+	for _, body := range []string{"write to billing@acme.example", ordersAgent} {
+		w := newTracedWorld(t, screened(t))
+		w.says("mail.find", structured(`[{"id":"m-1041","subject":"Offer from Acme","sender":"sales@acme.example","body":"`+body+`"}]`))
+		p := w.open("worker", "erin", errand)
+		w.mustPermit(w.do(p, "mail_find", `{"q":"Acme"}`, ""))
+		a := w.do(p, "slack_send", to("sales@acme.example"), "")
+		unconfirmed := false
+		for _, b := range a.Verdict.Because {
+			unconfirmed = unconfirmed || b.Code == fault.FlowUntrusted
+		}
+		if permitted := a.Verdict.Decision == fault.Permit; unconfirmed != (body == ordersAgent) || permitted == unconfirmed {
+			t.Errorf("%.20q: %+v", body, a.Verdict)
+		}
+	}
+}
