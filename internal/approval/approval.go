@@ -408,7 +408,7 @@ func (a Approval) mayAnswerOwn(v Voter) bool {
 	if Needed(a.Risk) != 1 { // CRITICAL, or a risk that nobody knows
 		return false
 	}
-	if v.AnswersOwn {
+	if v.AnswersOwn && a.Role == "" { // an administrator's answer is another administrator's
 		return true
 	}
 	return v.Others != nil && !slices.ContainsFunc(v.Others(), func(o Voter) bool { return a.withRole(o) && !v.Is(o.names()...) && !a.Own(o) })

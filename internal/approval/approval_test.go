@@ -338,6 +338,9 @@ func TestOnlyAdminsAnswer(t *testing.T) {
 	if _, err := hers.Approve(alone, hers.Digest, "", in); !fault.Is(err, fault.RoleMissing) {
 		t.Errorf("one administrator of two, who asked for it: %v", err)
 	}
+	if _, err := hers.Approve(own(alone), hers.Digest, "", in); !fault.Is(err, fault.RoleMissing) {
+		t.Errorf("one administrator of two, whom the operator lets answer what they asked for: %v", err)
+	}
 	high := asked()
 	high.Role, high.Risk = identity.Admin, "HIGH"
 	high = must(t)(New(high, t0, life))

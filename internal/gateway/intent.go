@@ -97,7 +97,7 @@ func (c *crossing) spends(e *audit.Entry) (spend Spend, detail map[string]any, e
 	if c.acts != "" {
 		detail["acts"] = c.acts
 	}
-	if c.screened != nil && !f.Answer.ByPerson() { // else it stands with the question
+	if c.screened != nil {
 		detail["threat"] = c.screened
 		if c.screened.Hit() {
 			e.Event = audit.ThreatHit

@@ -107,13 +107,18 @@ func (c *crossing) answeredBy() identity.Role {
 	return ""
 }
 
-// stands tells whether an older question is about the call as it is now: the same people answer it, it reads the same files, it is no riskier, the session holds no label that was not shown, the
+// shownScreening tells whether who answered a question was shown what screening found in the arguments, where that is a person's to decide.
+func (c *crossing) shownScreening(a approval.Approval) bool {
+	return !c.screened.Hit() || c.set.rules.Screen != judge.ScreenAsk || slices.ContainsFunc(a.Reasons, func(r approval.Reason) bool { return r.Stage == "screen" })
+}
+
+// stands tells whether an older question is about the call as it is now: the same people answer it, what screening found was shown, it reads the same files, it is no riskier, the session holds no label that was not shown, the
 // policies are those that were in force, and what silence was to permit is still left to silence.
 func (c *crossing) stands(a approval.Approval) bool {
 	if !a.SilenceAt.IsZero() && len(a.Votes) == 0 && !c.judged.found.Silence {
 		return false
 	}
-	return a.Role == c.answeredBy() && a.LaunchHash == c.op.Launch && a.Inputs.Same(c.inputs) && a.Amount == c.judged.found.Rating.Amount && c.sameReasons(a) && evidence.WasShown(&c.judged.facts.Evidence, &a) && c.judged.found.Rating.Risk.Rank() <= policy.Risk(a.Risk).Rank() && a.PolicyVersion == c.set.Policies.Version() &&
+	return a.Role == c.answeredBy() && c.shownScreening(a) && a.LaunchHash == c.op.Launch && a.Inputs.Same(c.inputs) && a.Amount == c.judged.found.Rating.Amount && c.sameReasons(a) && evidence.WasShown(&c.judged.facts.Evidence, &a) && c.judged.found.Rating.Risk.Rank() <= policy.Risk(a.Risk).Rank() && a.PolicyVersion == c.set.Policies.Version() &&
 		!slices.ContainsFunc(c.raised().Labels, func(h flow.Held) bool { return !slices.Contains(a.Labels, string(h.Label)) })
 }
 

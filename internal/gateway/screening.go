@@ -40,19 +40,22 @@ func (c *crossing) screenResult(out *outcome, result []byte) (doubtful bool) {
 	return true
 }
 
-// talksOrders reports whether what a server says or asks while the call runs looks like orders to an agent: then it is held back, whatever the server's label. It
+// talksOrders reports whether what a server says or asks while the call runs looks like orders to an agent, or could not be screened whole: then it is held back, whatever the server's label. It
 // is on record. Where results are only observed it is passed.
 func (c *crossing) talksOrders(params []byte) bool {
 	s := c.g.screened(c.channel(), c.op.ID, params)
-	if !s.Hit() {
+	if s == nil {
 		return false
 	}
 	e := c.entry(audit.Decision)
-	e.Action, e.Decision, e.Event = "threat.hit", string(fault.Deny), audit.ThreatHit
+	e.Action, e.Decision, e.Code = "threat.hit", string(fault.Deny), string(fault.ThreatInjection)
+	if s.Hit() {
+		e.Event = audit.ThreatHit
+	}
 	if c.set.ScreenResults == judge.ScreenObserve {
 		e.Decision = string(fault.Permit)
 	}
-	e.Reason = "What the server said while the call ran looks like orders to an agent."
+	e.Reason = "What the server said while the call ran looks like orders to an agent, or could not be screened whole."
 	e.Detail, _ = json.Marshal(map[string]any{"threat": s}) // of strings and numbers: can't fail
 	c.g.refusals.RecordCallLater(e)
 	return c.set.ScreenResults != judge.ScreenObserve

@@ -357,10 +357,10 @@ func (r *Runner) begin(ctx context.Context, p identity.Principal, d *agent.Decla
 	return c.run, nil
 }
 
-// onlyWords reports whether an input has nothing but the person's request in it.
+// onlyWords reports whether an input has nothing but the person's request in it, as a text.
 func onlyWords(input json.RawMessage) bool {
-	for name := range call.Members(input) {
-		if name != run.UserRequest {
+	for name, value := range call.Members(input) {
+		if _, text := call.Text(value); name != run.UserRequest || !text {
 			return false
 		}
 	}
