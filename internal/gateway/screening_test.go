@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"sallyport.example/flow"
+	"sallyport.example/internal/approval"
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
@@ -177,5 +178,37 @@ func TestValuesBesideAHitConfirmNothing(t *testing.T) {
 		if permitted := a.Verdict.Decision == fault.Permit; unconfirmed != (body == ordersAgent) || permitted == unconfirmed {
 			t.Errorf("%.20q: %+v", body, a.Verdict)
 		}
+	}
+}
+
+// An approval of a declaration does not cover a hit in the call's arguments: whoever approved it was not shown one. An approval of the call itself does.
+func TestNoAnswerCoversAHitUnseen(t *testing.T) {
+	w := newPeopleWorld(t, screened(t))
+	p := w.open("worker", "erin", widgets)
+	d, err := w.declare(p, "slack.publish", mailOrders)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d.ApprovalID == "" {
+		t.Fatalf("nobody is asked: %+v", d)
+	}
+	if err := w.respond("alice", &d.ApprovalID, approval.Approve, ""); err != nil {
+		t.Fatal(err)
+	}
+	a := w.do(p, "slack_publish", mailOrders, d.DeclarationID)
+	id := w.mustAsk(a)
+	if w.sent("publish") != 0 || id == d.ApprovalID {
+		t.Fatalf("it ran on an approval that showed no hit: %+v", a.Verdict)
+	}
+	if err := w.respond("alice", &id, approval.Approve, ""); err != nil {
+		t.Fatal(err)
+	}
+	ran := w.mustPermit(w.do(p, "slack_publish", mailOrders, d.DeclarationID))
+	hit := false
+	for _, e := range w.entriesOf(ran.CallID) {
+		hit = hit || strings.Contains(string(e.Detail), `"threat.hit"`)
+	}
+	if !hit {
+		t.Error("the call that ran has no hit on record")
 	}
 }
