@@ -95,7 +95,7 @@ func TestAgentsReadKnowledge(t *testing.T) {
 		want, labels []string
 	}{
 		{"plain", sorted(open), nil},
-		{"cleared", sorted(open, internal, wiki), []string{"internal", "untrusted"}},
+		{"cleared", sorted(open, internal, wiki), []string{"flagged", "internal", "untrusted"}},
 		{"nothing", nil, nil},
 	} {
 		if got, labels := search(c.agent); !slices.Equal(got, c.want) || !slices.Equal(labels, c.labels) {
