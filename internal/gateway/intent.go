@@ -97,12 +97,7 @@ func (c *crossing) spends(e *audit.Entry) (spend Spend, detail map[string]any, e
 	if c.acts != "" {
 		detail["acts"] = c.acts
 	}
-	if c.screened != nil {
-		detail["threat"] = c.screened
-		if c.screened.Hit() {
-			e.Event = audit.ThreatHit
-		}
-	}
+	noteScreened(c.screened, e, detail)
 	if lifted := c.lifted(&c.judged.found); lifted != nil {
 		detail["observed"] = lifted
 	}

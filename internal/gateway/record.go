@@ -97,12 +97,7 @@ func (c *crossing) refusal(v fault.Verdict) audit.Entry {
 	if rules := c.rules(cause); rules != nil {
 		detail["because"] = rules
 	}
-	if c.screened != nil {
-		detail["threat"] = c.screened
-	}
-	if c.screened.Hit() {
-		e.Event = audit.ThreatHit
-	}
+	noteScreened(c.screened, &e, detail)
 	if lifted := c.lifted(&c.judged.found); lifted != nil {
 		detail["observed"] = lifted
 	}

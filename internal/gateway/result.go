@@ -258,12 +258,7 @@ func (c *crossing) inspect(result effect.Result, err error) outcome {
 	if out.ended = c.endedAs(&out, err); c.server() != "" && out.ended != breaker.Void && (out.ended != breaker.Answered || out.entry.Decision != "ok") {
 		detail["breaker"] = breaker.Noted{Server: c.server(), Result: out.ended}
 	}
-	if out.screened != nil {
-		detail["threat"] = out.screened
-	}
-	if out.screened.Hit() {
-		out.entry.Event = audit.ThreatHit
-	}
+	noteScreened(out.screened, &out.entry, detail)
 	if len(out.stored) > 0 {
 		detail["stored"] = out.stored
 	}
@@ -340,7 +335,7 @@ func (c *crossing) inspectResult(out *outcome, result effect.Result) {
 	if !c.effect.Traits().Sealed { // it has a hash of the content
 		out.entry.Attribution = attribution
 	}
-	if out.entry.Decision == "ok" && !doubtful && !c.effect.Traits().Sealed { // a document vouches for nothing; and what an error says confirms nothing
+	if out.entry.Decision == "ok" && !doubtful && !c.effect.Traits().Sealed { // documents, results with a hit and errors confirm nothing
 		looked := []byte(result.JSON)
 		if p := out.entry.Result; p != nil && p.Size <= keptMax && !p.Redacted {
 			looked = nil // there is no secret in it

@@ -23,7 +23,7 @@ func (c *crossing) screenArguments() *judge.Screened {
 	return c.g.screened(screen.Arguments, c.agent, append(append(append([]byte{}, c.args...), '\n'), c.answers...))
 }
 
-// screenResult screens what came back, and reports whether it is untrusted for what was found, whatever its label: its values vouch for nothing then. What the
+// screenResult screens what came back, and reports whether it is untrusted for what was found, whatever its label: its values confirm nothing then. What the
 // gateway itself says is not screened, nor what a model answers. A hit marks the session, too.
 func (c *crossing) screenResult(out *outcome, result []byte) (doubtful bool) {
 	if c.effect.Traits().OwnWords || c.op.Model != nil {
@@ -47,18 +47,27 @@ func (c *crossing) talksOrders(params []byte) bool {
 	if s == nil {
 		return false
 	}
-	e := c.entry(audit.Decision)
+	e, detail := c.entry(audit.Decision), map[string]any{}
 	e.Action, e.Decision, e.Code = "threat.hit", string(fault.Deny), string(fault.ThreatInjection)
-	if s.Hit() {
-		e.Event = audit.ThreatHit
-	}
+	noteScreened(s, &e, detail)
 	if c.set.ScreenResults == judge.ScreenObserve {
 		e.Decision = string(fault.Permit)
 	}
 	e.Reason = "What the server said while the call ran looks like orders to an agent, or could not be screened whole."
-	e.Detail, _ = json.Marshal(map[string]any{"threat": s}) // of strings and numbers: can't fail
+	e.Detail, _ = json.Marshal(detail) // of strings and numbers: can't fail
 	c.g.refusals.RecordCallLater(e)
 	return c.set.ScreenResults != judge.ScreenObserve
+}
+
+// noteScreened puts what screening found on record.
+func noteScreened(s *judge.Screened, e *audit.Entry, detail map[string]any) {
+	if s == nil {
+		return
+	}
+	detail["threat"] = s
+	if s.Hit() {
+		e.Event = audit.ThreatHit
+	}
 }
 
 // channel is by what way the result comes.
