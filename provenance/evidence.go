@@ -43,6 +43,9 @@ const (
 	classFree      class = 'f' // any other field: it confirms nothing, but tells where a value occurred
 )
 
+// trusted reports whether no outsider can have written such a value.
+func (c class) trusted() bool { return c == classTrusted || c == classSystem }
+
 func (c class) String() string {
 	if c == 0 {
 		return ""
@@ -257,7 +260,7 @@ func (o *observer) named(records []record) [][]namedBy {
 				}
 			}
 			switch fm, ok := o.form(f); {
-			case f.of.trusted() && f.of.idOrNumber && !(hasID && f.of.number) && o.cached(question{value: f.text, id: true}, func() bool { return o.request.givesID(f.text, o.p.IDKind) }):
+			case f.of.class.trusted() && f.of.idOrNumber && !(hasID && f.of.number) && o.cached(question{value: f.text, id: true}, func() bool { return o.request.givesID(f.text, o.p.IDKind) }):
 				add(hits, hit{id: true}, fm, ok)
 			case !f.of.listed && !(o.trusted && o.p.Names == nil): // it names none
 			case ok && o.request.hasName(fm) && o.requestNames(f.text, f.of.author):
@@ -397,8 +400,6 @@ type place struct {
 	code       bool // an id for arguments of the same name, where it holds one
 }
 
-func (p *place) trusted() bool { return p.class == classTrusted || p.class == classSystem }
-
 // place looks up what the profile says of a field, once for each path.
 func (o *observer) place(name string) *place {
 	p := o.places[name]
@@ -408,12 +409,12 @@ func (o *observer) place(name string) *place {
 			id: idField(name, o.p.IDKind), idOrNumber: isIDOrNumber(name, o.p.IDKind), number: bareName(name) == "number",
 		}
 		switch {
-		case p.trusted():
+		case p.class.trusted():
 			p.author = bySystem
 		case p.class == classDelegable:
 			p.author = inAddressField
 		}
-		p.code = o.p.IDKind != "" && p.trusted() && name != "" && !strings.Contains(name, ".")
+		p.code = o.p.IDKind != "" && p.class.trusted() && name != "" && !strings.Contains(name, ".")
 		if o.places == nil {
 			o.places = map[string]*place{}
 		}

@@ -63,7 +63,7 @@ func (r *evidenceRecord) singledOut(sp occurrence) bool { return r.named != "" |
 
 // trusted reports whether no outsider can have written the value. Only such a value makes its record the source of an approved one, or is confirmed
 // by an approved source.
-func (sp occurrence) trusted() bool { return sp.class == classTrusted || sp.class == classSystem }
+func (sp occurrence) trusted() bool { return sp.class.trusted() }
 
 // valuesOf returns where a value occurred. Digits that are no amount are also found in their other form: in groups, or without.
 func (e *Evidence) valuesOf(f form, r Role) []occurrence {

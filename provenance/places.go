@@ -58,7 +58,7 @@ func (p *Profile) ResultReach(values []Value) Reach {
 		records := o.split(nil, v.value, true)
 		r.Any = r.Any || len(records) > maxRecords || slices.ContainsFunc(records, func(rec record) bool {
 			return !slices.ContainsFunc(rec.fields, func(f field) bool {
-				return !f.key && f.of.id && f.of.trusted()
+				return !f.key && f.of.id && f.of.class.trusted()
 			})
 		})
 	}

@@ -36,7 +36,7 @@ func (o Observation) Reads() []Read {
 			if v.Text == "" {
 				continue
 			}
-			r.Values = append(r.Values, ReadValue{Field: v.Field, Text: v.Text, Trusted: v.Class == classTrusted || v.Class == classSystem, Part: v.Many || whole[v.Field]})
+			r.Values = append(r.Values, ReadValue{Field: v.Field, Text: v.Text, Trusted: v.Class.trusted(), Part: v.Many || whole[v.Field]})
 			whole[v.Field] = true
 		}
 		all = append(all, r)

@@ -437,7 +437,7 @@ func (m *matcher) occurrences(from Source, argument, value string, calls map[str
 		if from.Field == "" && !(allowed && m.allows(from.Role, sp, r)) {
 			return
 		}
-		trusted := sp.class == classTrusted || sp.class == classSystem
+		trusted := sp.trusted()
 		if was, ok := found[sp.record]; ok {
 			allowed, trusted = allowed || was.allowed, trusted || was.trusted
 		}
@@ -460,7 +460,7 @@ func (m *matcher) allows(role Role, sp occurrence, r *evidenceRecord) bool {
 	case role == Credential:
 		return false
 	case role == Selector:
-		return (sp.class == classTrusted || sp.class == classSystem) && sameKind(m.operation, m.p.IDKind, r)
+		return sp.trusted() && sameKind(m.operation, m.p.IDKind, r)
 	case sp.class == classTrusted, sp.class == classSystem:
 		return true
 	}

@@ -644,7 +644,7 @@ func (t *tracer) inRequest(v traced, f form) bool {
 // confirms reports whether a value that occurred there may be used for the role. Values that leave to others or can't be undone have to come from a
 // record that the request singles out.
 func (t *tracer) confirms(role Role, sp occurrence, r *evidenceRecord) bool {
-	if role == Selector && (sp.class != classTrusted && sp.class != classSystem || !sameKind(t.op.ID, t.p.IDKind, r)) {
+	if role == Selector && (!sp.trusted() || !sameKind(t.op.ID, t.p.IDKind, r)) {
 		return false
 	}
 	switch sp.class {
