@@ -34,7 +34,7 @@ CREATE VIRTUAL TABLE IF NOT EXISTS texts USING fts5(words, content='', tokenize=
 	someFound = 200 // entries of one look into the index
 
 	batchEntries = 100       // entries that are put in at a time, at most
-	batchBytes   = 256 << 10 // of their words, but for the last entry: so long a step is over before any call feels it
+	batchBytes   = 256 << 10 // of words, after which a step ends
 	lookEvery    = time.Second
 	busyRest     = 50 // while the log grows, the index rests so many times as long as it worked
 )
