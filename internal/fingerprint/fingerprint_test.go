@@ -11,15 +11,17 @@ import (
 const advice = "The checkout service answers slowly because its database has no free connections. Raise the pool to forty connections and watch the waiting time " +
 	"for ten minutes. If it does not fall, page the team that owns the database and tell them which queries wait."
 
-func TestSimilar(t *testing.T) {
-	prose := func(seed uint64, n int) string {
-		r := rand.New(rand.NewPCG(seed, 1))
-		var b strings.Builder
-		for range n {
-			fmt.Fprintf(&b, "w%d ", r.IntN(5000))
-		}
-		return b.String()
+// prose is a text of n words.
+func prose(seed uint64, n int) string {
+	r := rand.New(rand.NewPCG(seed, 1))
+	var b strings.Builder
+	for range n {
+		fmt.Fprintf(&b, "w%d ", r.IntN(5000))
 	}
+	return b.String()
+}
+
+func TestSimilar(t *testing.T) {
 	long := prose(1, 20_000)
 	k := New(10)
 	k.Add("advice", Of(advice))
@@ -55,14 +57,6 @@ func TestSimilar(t *testing.T) {
 
 // A part of a text is held if half of its shingles stand in what is known, taken together; what a known text has besides does not count.
 func TestHolds(t *testing.T) {
-	prose := func(seed uint64, n int) string {
-		r := rand.New(rand.NewPCG(seed, 1))
-		var b strings.Builder
-		for range n {
-			fmt.Fprintf(&b, "w%d ", r.IntN(5000))
-		}
-		return b.String()
-	}
 	words := func(text string, from, n int) string {
 		return strings.Join(strings.Fields(text)[from:from+n], " ") + " "
 	}

@@ -44,14 +44,7 @@ operations:
 		t.Fatal(err)
 	}
 	agent := w.client(w.agent, s.SessionToken)
-	call := func(tool, arguments string) *client.Verdict {
-		t.Helper()
-		a, err := agent.Call(t.Context(), s.SessionID, tool, json.RawMessage(arguments))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return &a.Verdict
-	}
+	call := verdicts(t, agent, s.SessionID)
 	v := call("mail_look", `{"page":7}`)
 	if v.Code != "approval.required" || v.ApprovalID == nil || !strings.Contains(v.Reason, "role admin") {
 		t.Fatalf("a read: %+v", v)

@@ -49,14 +49,7 @@ operations:
 		t.Fatal(err)
 	}
 	agent := w.client(w.agent, s.SessionToken)
-	call := func(tool, arguments string) *client.Verdict {
-		t.Helper()
-		a, err := agent.Call(t.Context(), s.SessionID, tool, json.RawMessage(arguments))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return &a.Verdict
-	}
+	call := verdicts(t, agent, s.SessionID)
 	asked := func(tool, arguments, risk string) *client.Approval {
 		t.Helper()
 		v := call(tool, arguments)

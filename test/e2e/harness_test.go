@@ -311,6 +311,18 @@ func (w *world) client(address, token string) *client.Client {
 	return c
 }
 
+// verdicts makes calls in a session, and returns what was decided on each.
+func verdicts(t *testing.T, agent *client.Client, session string) func(tool, arguments string) *client.Verdict {
+	return func(tool, arguments string) *client.Verdict {
+		t.Helper()
+		a, err := agent.Call(t.Context(), session, tool, json.RawMessage(arguments))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &a.Verdict
+	}
+}
+
 // token makes an agent's token.
 func (w *world) token(agent string) string {
 	w.t.Helper()
