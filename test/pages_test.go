@@ -115,6 +115,11 @@ func follow(t *testing.T, bin, page string) {
 	dir := t.TempDir()
 	t.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH"))
 	t.Setenv("XDG_CONFIG_HOME", t.TempDir()) // where init keeps what it replaces
+	t.Cleanup(func() {
+		if log, err := os.ReadFile(filepath.Join(dir, "serve.log")); t.Failed() && err == nil {
+			t.Logf("the gateway's log ends with:\n%s", log[max(0, len(log)-4000):])
+		}
+	})
 	printed := shell(t, dir, steps, 5*time.Minute)
 	if checkOutput(t, strings.TrimSpace(output), printed); t.Failed() {
 		t.Logf("printed was:\n%s", printed)
