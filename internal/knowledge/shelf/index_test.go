@@ -3,6 +3,7 @@ package shelf
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 )
@@ -100,4 +101,56 @@ func TestOrderedGoesOnWithBest(t *testing.T) {
 			t.Errorf("the best %d: %v", most, got)
 		}
 	}
+}
+
+// A word in over a tenth of the chunks finds nothing beside a rarer one, and puts those that have it, too, in front. Alone it finds.
+func TestCommonWordsOnlyRefine(t *testing.T) {
+	s, err := Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	var sources []Source
+	for i := range 300 {
+		text := "other words"
+		switch {
+		case i < 40:
+			text = "common words"
+		case i == 100:
+			text = "rare words alone"
+		case i == 200:
+			text = "rare common words, and more"
+		}
+		sources = append(sources, Source{Document: fmt.Sprintf("doc_%03d", i), Version: 1, Source: "a", Content: func(context.Context) (string, error) { return text, nil }})
+	}
+	b, err := s.Build(t.Context(), "one", "state", sources)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x, done, err := s.Use(t.Context(), "one", "state", b.Digest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer done()
+	for question, want := range map[string][]string{"rare common": {"doc_200", "doc_100"}, "common rare": {"doc_200", "doc_100"}, "rare": {"doc_100", "doc_200"}, "rare words": {"doc_100", "doc_200"}, "nowhere": nil} {
+		if got := ask(t, x, question); !slices.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", question, got, want)
+		}
+	}
+	if got := ask(t, x, "common"); len(got) != 10 {
+		t.Errorf("a common word alone finds %v", got)
+	}
+}
+
+// ask are the documents that a question finds, the best first, ten at most.
+func ask(t *testing.T, x *Index, question string) (documents []string) {
+	t.Helper()
+	hits, err := x.Search(t.Context(), question, func(string, []string) bool { return true }, func(string, int) bool { return true }, 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, h := range hits {
+		documents = append(documents, h.Document)
+	}
+	return documents
 }
