@@ -84,6 +84,21 @@ type NewVersion struct {
 	UnlessSame bool     `json:"unless_same,omitempty"` // nothing is done if the newest version has the same text
 }
 
+// FetchDocument names a document by its address.
+type FetchDocument struct {
+	URL    string   `json:"url"`
+	Key    string   `json:"key,omitempty"` // the address, if empty
+	Source string   `json:"source"`
+	Labels []string `json:"labels,omitempty"`
+	Own    bool     `json:"own,omitempty"` // the text is yours, though it is like what an agent said
+}
+
+// FetchedDocument is a document that was fetched.
+type FetchedDocument struct {
+	KnowledgeDocument
+	Saved string `json:"saved"` // added, new version or unchanged
+}
+
 // KnowledgeSnapshot is a list of documents that does not change any more.
 type KnowledgeSnapshot struct {
 	ID        string    `json:"snapshot_id"`
@@ -177,6 +192,11 @@ func (c *Client) AddDocument(ctx context.Context, d NewDocument) (*KnowledgeDocu
 // AddDocumentVersion adds a version. Where another was expected, it is a *Problem with status 409 and the CurrentVersion.
 func (c *Client) AddDocumentVersion(ctx context.Context, id string, v NewVersion) (*KnowledgeDocument, error) {
 	return do[KnowledgeDocument](ctx, c, http.MethodPost, documents+"/"+seg(id)+"/versions", v)
+}
+
+// FetchDocument adds what an address has, or makes it the next version of the document that is there. For people who operate.
+func (c *Client) FetchDocument(ctx context.Context, d FetchDocument) (*FetchedDocument, error) {
+	return do[FetchedDocument](ctx, c, http.MethodPost, "/v1/knowledge/fetch", d)
 }
 
 // Documents returns a page of documents, of one collection or ("") of all.

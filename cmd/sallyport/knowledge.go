@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -72,12 +73,13 @@ func (c *cli) knowledgeAdd() *cobra.Command {
 	var labels []string
 	var own bool
 	cmd := c.asPerson(about{
-		use: "add FILE|DIR|-", short: "Add documents, or new versions of them", args: cobra.ExactArgs(1), prints: true,
+		use: "add FILE|DIR|URL|-", short: "Add documents, or new versions of them", args: cobra.ExactArgs(1), prints: true,
 		long: `A file's document is known by the collection (--source) and the file's path below DIR, or its name. Adding it again is safe: what is unchanged
 stays as it is, what changed is a new version, and what an interrupted add left out is added. Text in UTF-8 is taken: Markdown, CSV, source and plain
 text, up to 2 MiB; and of HTML, PDF and DOCX, up to 16 MiB, the text. Hidden files and links are passed over. - reads one document from standard input, with --key.
+The gateway fetches a URL by the rules of comm.fetch, up to 5 MiB; its type decides how it is read, and it is known by the URL, unless --key says otherwise.
 What is like an agent's words is refused unless you say that it is yours: you are asked at a terminal, or give --own. Agents find documents once a snapshot has them: sallyport knowledge snapshot.`,
-		example: "sallyport knowledge add --source handbook ./handbook\nsallyport knowledge add --source handbook --label internal salaries.csv",
+		example: "sallyport knowledge add --source handbook ./handbook\nsallyport knowledge add --source handbook --label internal salaries.csv\nsallyport knowledge add --source vendor https://example.com/terms.html",
 	}, func(ctx context.Context, cl *client.Client, args []string) error {
 		files, err := c.filesToAdd(args[0], key)
 		if err != nil {
@@ -110,7 +112,7 @@ What is like an agent's words is refused unless you say that it is yours: you ar
 // stay refused.
 func (c *cli) askWhose(ctx context.Context, cl *client.Client, a *added, as client.NewDocument) {
 	theirs := false
-	if len(a.doubted) > 0 && ctx.Err() == nil && c.output == "table" && a.doubted[0].path != "" && hasTerminal() {
+	if len(a.doubted) > 0 && ctx.Err() == nil && c.output == "table" && a.doubted[0].path+a.doubted[0].url != "" && hasTerminal() {
 		for _, d := range a.doubted {
 			fmt.Fprintf(c.err, "%s: %s\n", printable(d.key), printable(d.why.Error()))
 		}
@@ -131,15 +133,23 @@ func (c *cli) askWhose(ctx context.Context, cl *client.Client, a *added, as clie
 	c.sendAll(ctx, cl, a, files, as)
 }
 
-// fileToAdd is a file, or standard input where path is empty.
-type fileToAdd struct{ path, key string }
+// fileToAdd is a file, an address, or standard input where both are empty.
+type fileToAdd struct{ path, key, url string }
+
+func isURL(s string) bool {
+	return strings.HasPrefix(s, "https://") || strings.HasPrefix(s, "http://")
+}
 
 func (c *cli) filesToAdd(from, key string) (files []fileToAdd, err error) {
 	if from == "-" {
 		if key == "" {
 			return nil, usagef("standard input has no name: give the document one with --key")
 		}
-		return []fileToAdd{{"", key}}, nil
+		return []fileToAdd{{path: "", key: key}}, nil
+	}
+	if isURL(from) {
+		from, _, _ = strings.Cut(from, "#") // a place in the page, and no other document
+		return []fileToAdd{{url: from, key: cmp.Or(key, from)}}, nil
 	}
 	info, err := os.Stat(from)
 	if err != nil {
@@ -149,7 +159,7 @@ func (c *cli) filesToAdd(from, key string) (files []fileToAdd, err error) {
 		if key == "" {
 			key = filepath.Base(from)
 		}
-		return []fileToAdd{{from, key}}, nil
+		return []fileToAdd{{path: from, key: key}}, nil
 	}
 	if key != "" {
 		return nil, usagef("--key is for one document, and %s is a folder", from)
@@ -167,7 +177,7 @@ func (c *cli) filesToAdd(from, key string) (files []fileToAdd, err error) {
 			return nil
 		}
 		rel, err := filepath.Rel(from, path)
-		files = append(files, fileToAdd{path, filepath.ToSlash(rel)})
+		files = append(files, fileToAdd{path: path, key: filepath.ToSlash(rel)})
 		return err
 	})
 	return files, err
@@ -205,6 +215,21 @@ func (c *cli) sendAll(ctx context.Context, cl *client.Client, a *added, files []
 
 // send adds one file: as a document, or as a version of the one that is there.
 func (c *cli) send(ctx context.Context, cl *client.Client, a *added, f fileToAdd, d client.NewDocument) error {
+	if f.url != "" {
+		got, err := cl.FetchDocument(ctx, client.FetchDocument{URL: f.url, Key: f.key, Source: d.Source, Labels: d.Labels, Own: d.Own})
+		if err != nil {
+			return err
+		}
+		switch got.Saved {
+		case "added":
+			atomic.AddInt64(&a.Added, 1)
+		case "unchanged":
+			atomic.AddInt64(&a.Unchanged, 1)
+		default:
+			atomic.AddInt64(&a.Versions, 1)
+		}
+		return nil
+	}
 	d.Key, d.Type = f.key, knowledge.TypeOf(f.key)
 	content, err := c.readDocument(f.path, d.Type)
 	if err != nil {

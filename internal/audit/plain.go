@@ -10,7 +10,7 @@ var doing = map[string]string{
 	"approval.supersede": "request withdrawn", "audit.archive": "part of the log archived", "check": "asked in advance", "claim": "claim checked",
 	"config.change": "configuration changed", "config.reload": "configuration read again", "declare": "need declared", "evidence.full": "provenance is full",
 	"evidence.forget": "provenance deleted", "gateway.start": "gateway started", "kill.disable": "stopped", "kill.enable": "let work again",
-	"knowledge.erase": "document erased", "knowledge.erase_ask": "erasure asked for", "knowledge.index": "knowledge index built", "knowledge.pin": "snapshot chosen", "session.prompt": "system message settled",
+	"knowledge.erase": "document erased", "knowledge.erase_ask": "erasure asked for", "knowledge.fetch": "document fetched", "knowledge.index": "knowledge index built", "knowledge.pin": "snapshot chosen", "session.prompt": "system message settled",
 	"knowledge.snapshot": "snapshot made", "plan.approve": "plan approved", "plan.reject": "plan rejected", "plan.submit": "plan submitted", Folded: "many refusals",
 	"segment.seal": "file of the log sealed", "segment.start": "file of the log begun", "server.seen": "server looked at", "session.close": "session closed",
 	"session.definitions": "definitions shown", "session.hook_key": "prompt hook connected", "session.next": "fresh session allowed", "session.open": "session opened",

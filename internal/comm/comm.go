@@ -106,6 +106,14 @@ func New(o Options) (c *Comm, err error) {
 // Commands are the operations, for gateway.Options.
 func (c *Comm) Commands() []catalogue.Command { return slices.Clone(c.commands) }
 
+// CheckFile says what is wrong with the address of a file before anything leaves the machine.
+func (c *Comm) CheckFile(address string) error { return c.fetcher.Check(fetch.Request{URL: address}) }
+
+// File fetches a whole file for a person, by the rules of comm.fetch.
+func (c *Comm) File(ctx context.Context, address string) (*fetch.File, error) {
+	return c.fetcher.File(ctx, address)
+}
+
 // RemoveFiles removes a closed session's workspace.
 func (c *Comm) RemoveFiles(session string) error { return c.files.Remove(session) }
 

@@ -19,6 +19,7 @@ import (
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/identity"
 	"sallyport.example/internal/knowledge/claims"
+	"sallyport.example/internal/knowledge/collect"
 	"sallyport.example/internal/knowledge/extract"
 	"sallyport.example/internal/knowledge/library"
 	"sallyport.example/internal/knowledge/shelf"
@@ -77,6 +78,18 @@ func (d *Daemon) claims() *claims.Checker {
 	return claims.New(claims.Options{
 		Library: d.books, Log: d.o.Log, Record: d.store.Record,
 		Configured: func() ([]string, int) { return d.config().Claims.Sources, cmp.Or(d.config().Claims.Min, defaultMin) },
+	})
+}
+
+// collector fetches what people add to the knowledge store by its address: as comm.fetch does, and stopped by the switch for all agents.
+func (d *Daemon) collector() *collect.Collector {
+	return collect.New(collect.Options{
+		Web: d.comm, Record: d.store.Record, Payload: d.gate.Payload, Clock: time.Now,
+		Enter: func(r collect.Running) (leave func(), stopped func() bool) {
+			s := d.gate.Standing()
+			s.Enter("", r)
+			return func() { s.Leave(r) }, func() bool { return s.Killed("") }
+		},
 	})
 }
 

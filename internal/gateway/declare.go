@@ -329,7 +329,7 @@ func (c *crossing) askDeclared(ctx context.Context, d *declare.Declaration, v fa
 // declareEntry is what the log has of a declaration.
 func (c *crossing) declareEntry(d *declare.Declaration, v fault.Verdict) (e audit.Entry, detail map[string]any) {
 	e = c.entry(audit.Decision)
-	e.Action, e.Arguments, e.Risk = "declare", c.g.payload(c.args), d.Risk
+	e.Action, e.Arguments, e.Risk = "declare", c.g.Payload(c.args), d.Risk
 	if v.Decision == fault.Deny {
 		e.Arguments = onlyShown(e.Arguments)
 	}

@@ -25,7 +25,7 @@ import (
 func (c *crossing) intent(ctx context.Context) error {
 	e := c.entry(audit.Intent)
 	e.Decision = string(fault.Permit)
-	e.Arguments = c.g.payload(c.args)
+	e.Arguments = c.g.Payload(c.args)
 	wouldBe(&e, c.judged.found.WouldBe())
 	c.ran.reasons = c.reasons()
 	spend, detail, err := c.spends(&e)
@@ -76,7 +76,7 @@ func (c *crossing) intent(ctx context.Context) error {
 func (c *crossing) spends(e *audit.Entry) (spend Spend, detail map[string]any, err error) {
 	detail = map[string]any{}
 	if c.answers != nil {
-		detail["input_responses"] = c.g.payload(c.answers)
+		detail["input_responses"] = c.g.Payload(c.answers)
 	}
 	if d := c.declaredDetail(c.ran.reasons); d != nil {
 		detail["declaration"] = d

@@ -436,7 +436,7 @@ func (g *Gateway) judgePlan(ctx context.Context, p identity.Principal, l *live, 
 	if err != nil {
 		return plan, answer, e, err
 	}
-	if e.Arguments = g.payload(whole); plan.State == session.PlanRejected {
+	if e.Arguments = g.Payload(whole); plan.State == session.PlanRejected {
 		e.Arguments = onlyShown(e.Arguments)
 	}
 	return plan, answer, e, nil

@@ -220,7 +220,7 @@ func (g *Gateway) judgeChanged(ctx context.Context, old approval.Approval, argum
 	})
 	q := c.draft(v)
 	q.Entry = c.entry(audit.Decision)
-	q.Entry.Risk, q.Entry.Arguments = q.Approval.Risk, g.payload(c.args)
+	q.Entry.Risk, q.Entry.Arguments = q.Approval.Risk, g.Payload(c.args)
 	return q, nil
 }
 

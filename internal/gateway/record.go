@@ -105,7 +105,7 @@ func (c *crossing) refusal(v fault.Verdict) audit.Entry {
 		e.Detail, _ = json.Marshal(detail) // of strings and numbers: can't fail
 	}
 	if c.args != nil {
-		e.Arguments = onlyShown(c.g.payload(c.args))
+		e.Arguments = onlyShown(c.g.Payload(c.args))
 	}
 	return e
 }

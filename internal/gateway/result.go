@@ -49,13 +49,13 @@ type outcome struct {
 	ended       breaker.Result
 }
 
-// payload is a body as the log keeps it: by the hash of its exact bytes, shown with secrets redacted.
-func (g *Gateway) payload(b []byte) *audit.Payload {
+// Payload is a body as the log keeps it: by the hash of its exact bytes, shown with secrets redacted.
+func (g *Gateway) Payload(b []byte) *audit.Payload {
 	p, _ := g.looked(b)
 	return p
 }
 
-// looked is payload, with the labels that the detector finds in the body (FL-3).
+// looked is Payload, with the labels that the detector finds in the body (FL-3).
 func (g *Gateway) looked(b []byte) (p *audit.Payload, labels []string) {
 	p = &audit.Payload{SHA256: call.HashBytes(b), Size: int64(len(b))}
 	if len(b) > keptMax {
@@ -167,7 +167,7 @@ func (c *crossing) ask(ctx context.Context, method string, params json.RawMessag
 		return nil, err
 	}
 	e := c.entry(audit.Decision)
-	e.Action, e.Decision, e.Arguments = "answer", string(fault.Permit), c.g.payload(answer)
+	e.Action, e.Decision, e.Arguments = "answer", string(fault.Permit), c.g.Payload(answer)
 	given, err := c.givenAway(c.live.current.Load(), answer)
 	if err != nil {
 		return nil, err

@@ -39,6 +39,7 @@ import (
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
 	"sallyport.example/internal/knowledge/claims"
+	"sallyport.example/internal/knowledge/collect"
 	"sallyport.example/internal/knowledge/library"
 	"sallyport.example/internal/memory"
 	"sallyport.example/internal/monitor"
@@ -110,8 +111,10 @@ type Options struct {
 	// Confirm tells whether people have to confirm at their terminal what they do with a token; nil: they don't.
 	Confirm func() bool
 	Library *library.Library // the knowledge store
-	Claims  *claims.Checker
-	Runs    *runner.Runner // of agents
+	// Collector fetches what people add to it by its address.
+	Collector *collect.Collector
+	Claims    *claims.Checker
+	Runs      *runner.Runner // of agents
 	// Deployment answers the deployment checklists.
 	Deployment func(ctx context.Context) (deployed.Report, error)
 	Labels     console.LabelDesk // nil: there is no configuration file that labels could be added to

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"strings"
 	"time"
 
 	"sallyport.example/internal/audit"
@@ -124,6 +125,21 @@ type VersionBody struct {
 	Same     bool     `json:"unless_same,omitempty" required:"false" doc:"Do nothing if the newest version has the same text"`
 }
 
+// FetchBody adds what an address has.
+type FetchBody struct {
+	URL    string   `json:"url" minLength:"1" maxLength:"8192" doc:"Where it is. It is fetched by the rules of comm.fetch."`
+	Key    string   `json:"key,omitempty" required:"false" maxLength:"1024" doc:"What the document is known by; the address if left out"`
+	Source string   `json:"source" maxLength:"64" doc:"The collection"`
+	Labels []string `json:"labels,omitempty" required:"false" maxItems:"16" doc:"Confidentiality labels; those of sensitive data in the text are added"`
+	Own    bool     `json:"own,omitempty" required:"false" doc:"You say that the text is yours, though it is like what an agent said: it goes on the record"`
+}
+
+// Fetched is a document that was fetched.
+type Fetched struct {
+	KnowledgeDocument
+	Saved string `json:"saved" enum:"added,new version,unchanged"`
+}
+
 // LabelsBody gives a document other labels.
 type LabelsBody struct {
 	Labels []string `json:"labels" maxItems:"16"`
@@ -172,6 +188,7 @@ type SearchBody struct {
 
 func (a *API) knowledgeRoutes(s *side) {
 	a.documentRoutes(s)
+	a.fetchRoute(s)
 	a.documentActs(s)
 	a.snapshotRoutes(s)
 	handle(s, route{method: http.MethodPost, path: "/v1/claims", roles: readers, summary: "Check a claim against several sources", noConfirmation: true},
@@ -306,6 +323,27 @@ func (a *API) documentRoutes(s *side) {
 			}
 			d, err := l.AddVersion(ctx, p.String(), in.ID, b.Expected, library.Adding{Type: b.Type, Content: content, Labels: b.Labels, Snapshot: b.Snapshot, Own: b.Own, UnlessSame: b.Same})
 			return a.added(ctx, d, err)
+		})
+}
+
+// fetchRoute adds what an address has, or makes it the next version of the document that is there.
+func (a *API) fetchRoute(s *side) {
+	handle(s, route{method: http.MethodPost, path: "/v1/knowledge/fetch", roles: operator, summary: "Add what an address has, or make it the next version; of the same text nothing is made"},
+		func(ctx context.Context, p identity.Principal, in *struct{ Body FetchBody }) (Fetched, error) {
+			b := in.Body
+			address, _, _ := strings.Cut(b.URL, "#")
+			adding := library.Adding{Key: cmp.Or(b.Key, address), Source: b.Source, Labels: b.Labels, Own: b.Own}
+			if err := a.o.Library.MayAdd(&adding); err != nil {
+				return Fetched{}, err
+			}
+			file, err := a.o.Collector.Get(ctx, p.String(), address)
+			if err != nil {
+				return Fetched{}, err
+			}
+			adding.Type, adding.Content = file.Type, string(file.Content)
+			d, saved, err := a.o.Library.Save(ctx, p.String(), adding)
+			out, err := a.added(ctx, d, err)
+			return Fetched{out, string(saved)}, err
 		})
 }
 

@@ -95,11 +95,19 @@ func mediaType(contentType string) string {
 	return t
 }
 
+// unnamed tells whether a server says by a type that it does not know it.
+func unnamed(mediaType string) bool {
+	switch mediaType {
+	case "", "application/octet-stream", "binary/octet-stream", "application/x-unknown", "unknown/unknown":
+		return true
+	}
+	return false
+}
+
 func (f *Fetcher) fill(p *Page, format string, resp *egress.Response) error {
 	sniffed := mediaType(http.DetectContentType(resp.Body))
-	switch p.MediaType {
-	case "", "application/octet-stream", "binary/octet-stream", "application/x-unknown", "unknown/unknown":
-		p.MediaType = sniffed // the server does not know, either
+	if unnamed(p.MediaType) {
+		p.MediaType = sniffed
 	}
 	k := kindOf(p.MediaType)
 	switch k {

@@ -159,11 +159,8 @@ type Adding struct {
 
 // Add adds a document in its first version. Where the key is taken it is a Conflict that names the document.
 func (l *Library) Add(ctx context.Context, by string, a Adding) (*knowledge.Document, error) {
-	if err := knowledge.CheckKey(a.Key); err != nil {
+	if err := l.MayAdd(&a); err != nil {
 		return nil, err
-	}
-	if err := identity.CheckID(a.Source); err != nil {
-		return nil, fault.Wrap(err, fault.RequestMalformed, "%v.", err).At("source")
 	}
 	if err := l.convert(ctx, &a); err != nil {
 		return nil, err
@@ -189,6 +186,18 @@ func (l *Library) Add(ctx context.Context, by string, a Adding) (*knowledge.Docu
 		e = knowledge.Event{Kind: knowledge.Versioned, By: by, Version: 1, Key: a.Key, Source: a.Source, Type: a.Type, Size: len(a.Content), Snapshot: a.Snapshot, Labels: labels, Own: from}
 		return e, l.keep(ctx, id, a.Content, &e)
 	})
+}
+
+// MayAdd refuses a key, a collection or labels that no document can have, before its content is there.
+func (l *Library) MayAdd(a *Adding) error {
+	if err := knowledge.CheckKey(a.Key); err != nil {
+		return err
+	}
+	if err := identity.CheckID(a.Source); err != nil {
+		return fault.Wrap(err, fault.RequestMalformed, "%v.", err).At("source").Try("Use letters, digits, '.', '_' and '-'.")
+	}
+	_, err := l.labels("", a.Labels)
+	return err
 }
 
 // Moved is the Conflict of a version that does not follow from the newest.
