@@ -28,6 +28,7 @@ import (
 	"sallyport.example/internal/comm"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/identity"
+	"sallyport.example/internal/knowledge"
 	"sallyport.example/internal/knowledge/library"
 	"sallyport.example/internal/memory"
 	"sallyport.example/internal/notify"
@@ -53,7 +54,7 @@ type Config struct {
 	Policies    string `yaml:"policies,omitempty" json:"policies,omitempty" jsonschema:"Folder of *.cedar policies. They can only narrow what declarations grant."`
 
 	People     PeopleConfig               `yaml:"people,omitempty" json:"people,omitzero" jsonschema:"People who may act on the people's side: a list of them, or a map with the list and with confirm."`
-	Hosts      []HostConfig               `yaml:"hosts,omitempty" json:"hosts,omitempty" jsonschema:"Hosts that may start runs, and for whom. A host that isn't listed opens sessions and starts none."`
+	Hosts      []HostConfig               `yaml:"hosts,omitempty" json:"hosts,omitempty" jsonschema:"Hosts that may start runs, and for whom, or add documents to the knowledge store. A host that isn't listed opens sessions and does neither."`
 	Upstreams  map[string]UpstreamConfig  `yaml:"upstreams,omitempty" json:"upstreams,omitempty" jsonschema:"MCP servers behind the gateway, by the id that operations are known under."`
 	Operations map[string]OperationConfig `yaml:"operations,omitempty" json:"operations,omitempty" jsonschema:"The operator's word on each operation, by <server>.<tool>; <server>.* is a default for a server."`
 	Unlisted   string                     `yaml:"unlisted_operations,omitempty" json:"unlisted_operations,omitempty" jsonschema:"What happens to operations that no entry names: deny (default), ask, or ask_once: a yes covers the tool for the session."`
@@ -86,7 +87,8 @@ type Config struct {
 // HostConfig is a host with the authority of people to start runs.
 type HostConfig struct {
 	ID      string   `yaml:"id" json:"id" jsonschema:"The host, as in sallyport token create --host."`
-	RunsFor []string `yaml:"runs_for" json:"runs_for" jsonschema:"The people whose authority it has: it may start runs that one of them asked it for, and has to name them."`
+	RunsFor []string `yaml:"runs_for,omitempty" json:"runs_for,omitempty" jsonschema:"The people whose authority it has: it may start runs that one of them asked it for, and has to name them."`
+	AddsTo  []string `yaml:"adds_to,omitempty" json:"adds_to,omitempty" jsonschema:"The collections of the knowledge store that it may add documents and versions to. Default none."`
 }
 
 // UpstreamConfig is one MCP server: a command to start, or a URL to reach.
@@ -662,7 +664,7 @@ func (c *Config) check(file string, root *yaml.Node) []Problem {
 	return p.all
 }
 
-// checkHosts looks at the hosts that may start runs.
+// checkHosts looks at the hosts that may start runs or add documents.
 func (c *Config) checkHosts(p *complaints) {
 	seen := map[string]bool{}
 	for i, h := range c.Hosts {
@@ -674,8 +676,15 @@ func (c *Config) checkHosts(p *complaints) {
 			p.bad(field+".id", "keep one", "the host %q appears twice", h.ID)
 		}
 		seen[h.ID] = true
-		if len(h.RunsFor) == 0 {
-			p.bad(field+".runs_for", "name the people whose authority the host has", "nobody is named")
+		if len(h.RunsFor)+len(h.AddsTo) == 0 {
+			p.bad(field, "name people under runs_for, or collections under adds_to", "it gives the host no right")
+		}
+		for _, collection := range h.AddsTo {
+			if err := identity.CheckID(collection); err != nil {
+				p.bad(field+".adds_to", "write the names of collections", "%v", err)
+			} else if collection == knowledge.ExportCollection {
+				p.bad(field+".adds_to", "have a person add exports", "the collection %q takes what people answered, from people", collection)
+			}
 		}
 		for _, person := range h.RunsFor {
 			if err := identity.CheckID(person); err != nil {
@@ -690,6 +699,16 @@ func (c *Config) runsFor(host string) []string {
 	for _, h := range c.Hosts {
 		if h.ID == host {
 			return h.RunsFor
+		}
+	}
+	return nil
+}
+
+// addsTo are the collections that a host may add documents to.
+func (c *Config) addsTo(host string) []string {
+	for _, h := range c.Hosts {
+		if h.ID == host {
+			return h.AddsTo
 		}
 	}
 	return nil

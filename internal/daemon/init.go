@@ -186,7 +186,7 @@ people:
 
 # Hosts that may start runs of agents, and the people whose authority they have for that.
 # hosts:
-#   - {id: helpdesk, runs_for: [alice]}
+#   - {id: helpdesk, runs_for: [alice], adds_to: [handbook]}
 
 # The MCP servers behind the gateway, by the id that their operations are known under: a command to start (no shell is involved)
 # or a url to reach.

@@ -111,6 +111,8 @@ type Options struct {
 	// Confirm tells whether people have to confirm at their terminal what they do with a token; nil: they don't.
 	Confirm func() bool
 	Library *library.Library // the knowledge store
+	// AddsTo are the collections that a host may add documents to.
+	AddsTo func(host string) []string
 	// Collector fetches what people add to it by its address.
 	Collector *collect.Collector
 	Claims    *claims.Checker
@@ -202,6 +204,7 @@ func New(g *gateway.Gateway, s Store, o Options) *API {
 	a.knowledgeRoutes(a.admin)
 	a.runRoutes(a.admin)
 	a.hostRunRoutes(a.agents)
+	a.hostDocumentRoutes(a.agents)
 	a.recommendationRoutes(a.admin)
 	a.submitRoutes(a.agents)
 	a.plainRoutes(a.admin)

@@ -291,6 +291,7 @@ func newWorld(t testing.TB, tweak ...func(*gateway.Options)) *world {
 		Upstreams: func() []console.ServerStatus { return w.servers },
 		Source:    func(ctx context.Context) (audit.Source, error) { return db.Source(ctx) },
 		Library:   gatewaytest.Library(t, db),
+		AddsTo:    func(string) []string { return nil },
 		Collector: collect.New(collect.Options{
 			Web: nowhere{}, Record: db.Record, Clock: time.Now, Payload: w.g.Payload,
 			Enter: func(collect.Running) (func(), func() bool) { return func() {}, func() bool { return false } },

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -21,7 +22,7 @@ import (
 type KnowledgeMetadata struct {
 	Source     string    `json:"source" doc:"The collection"`
 	CreatedAt  time.Time `json:"createdAt"`
-	CreatedBy  string    `json:"createdBy" doc:"The authenticated person, as person:id"`
+	CreatedBy  string    `json:"createdBy" doc:"The authenticated person or host, as person:id or host:id"`
 	SnapshotID string    `json:"snapshotId,omitempty" doc:"The snapshot or export that it is from"`
 }
 
@@ -238,15 +239,9 @@ func (a *API) documentRoutes(s *side) {
 			}
 			return page, nil
 		})
-	handle(s, route{method: http.MethodPost, path: documents, roles: operator, status: http.StatusCreated, limit: maxDocument, summary: "Add a document"},
+	handle(s, route{method: http.MethodPost, path: documents, roles: operator, status: http.StatusCreated, limit: maxDocument, summary: "Add a document; hosts that the configuration names for the collection do so on the agents' side"},
 		func(ctx context.Context, p identity.Principal, in *struct{ Body AddBody }) (KnowledgeDocument, error) {
-			b := in.Body
-			content, err := contentOf(b.Content, b.File)
-			if err != nil {
-				return KnowledgeDocument{}, err
-			}
-			d, err := l.Add(ctx, p.String(), library.Adding{Key: b.Key, Source: b.Source, Type: b.Type, Content: content, Labels: b.Labels, Snapshot: b.Snapshot, Own: b.Own})
-			return a.added(ctx, d, err)
+			return a.addDocument(ctx, p, in.Body)
 		})
 	handle(s, route{method: http.MethodGet, path: documents + "/{id}", roles: readers, summary: "A document, as it is or as it was at a time"},
 		func(ctx context.Context, _ identity.Principal, in *struct {
@@ -311,18 +306,67 @@ func (a *API) documentRoutes(s *side) {
 			}
 			return KnowledgeDiff{DocumentID: d.ID(), From: from.Version, To: to.Version, Lines: append([]library.Line{}, lines...)}, nil
 		})
-	handle(s, route{method: http.MethodPost, path: documents + "/{id}/versions", roles: operator, status: http.StatusCreated, limit: maxDocument, summary: "Add a version after the one that you saw"},
-		func(ctx context.Context, p identity.Principal, in *struct {
-			PathID
-			Body VersionBody
-		}) (KnowledgeDocument, error) {
-			b := in.Body
-			content, err := contentOf(b.Content, b.File)
-			if err != nil {
+	handle(s, route{method: http.MethodPost, path: documents + "/{id}/versions", roles: operator, status: http.StatusCreated, limit: maxDocument, summary: "Add a version after the one that you saw; hosts likewise"},
+		func(ctx context.Context, p identity.Principal, in *versionOf) (KnowledgeDocument, error) {
+			return a.addVersion(ctx, p, in)
+		})
+}
+
+// versionOf is a version of a document to add.
+type versionOf struct {
+	PathID
+	Body VersionBody
+}
+
+func (a *API) addDocument(ctx context.Context, p identity.Principal, b AddBody) (KnowledgeDocument, error) {
+	content, err := contentOf(b.Content, b.File)
+	if err != nil {
+		return KnowledgeDocument{}, err
+	}
+	d, err := a.o.Library.Add(ctx, p.String(), library.Adding{Key: b.Key, Source: b.Source, Type: b.Type, Content: content, Labels: b.Labels, Snapshot: b.Snapshot, Own: b.Own})
+	return a.added(ctx, d, err)
+}
+
+func (a *API) addVersion(ctx context.Context, p identity.Principal, in *versionOf) (KnowledgeDocument, error) {
+	b := in.Body
+	content, err := contentOf(b.Content, b.File)
+	if err != nil {
+		return KnowledgeDocument{}, err
+	}
+	d, err := a.o.Library.AddVersion(ctx, p.String(), in.ID, b.Expected, library.Adding{Type: b.Type, Content: content, Labels: b.Labels, Snapshot: b.Snapshot, Own: b.Own, UnlessSame: b.Same})
+	return a.added(ctx, d, err)
+}
+
+// hostDocumentRoutes are for hosts that the configuration lets add documents to a collection. Whatever else has a credential of the agents' side is refused, on record.
+func (a *API) hostDocumentRoutes(s *side) {
+	may := func(p identity.Principal, source string, own bool) error {
+		switch {
+		case p.Kind != identity.Host:
+			return fault.New(fault.CredentialWrongKind, "Documents are added by people, and by hosts that the configuration names for the collection. Agents add none.")
+		case source == "" || !slices.Contains(a.o.AddsTo(p.ID), source):
+			return fault.New(fault.PermissionDenied, "The host %q adds nothing there.", p.ID).At("source").Try("An operator can name the collection under adds_to of the host in sallyport.yaml.")
+		case own:
+			return fault.New(fault.PermissionDenied, "That words are one's own is for people to say.").At("own").Try("Have a person add the document.")
+		}
+		return nil
+	}
+	handle(s, route{twin: true, method: http.MethodPost, path: documents, status: http.StatusCreated, limit: maxDocument, summary: "Add a document; for hosts that the configuration names for the collection"},
+		func(ctx context.Context, p identity.Principal, in *struct{ Body AddBody }) (KnowledgeDocument, error) {
+			if err := may(p, in.Body.Source, in.Body.Own); err != nil {
 				return KnowledgeDocument{}, err
 			}
-			d, err := l.AddVersion(ctx, p.String(), in.ID, b.Expected, library.Adding{Type: b.Type, Content: content, Labels: b.Labels, Snapshot: b.Snapshot, Own: b.Own, UnlessSame: b.Same})
-			return a.added(ctx, d, err)
+			return a.addDocument(ctx, p, in.Body)
+		})
+	handle(s, route{twin: true, method: http.MethodPost, path: documents + "/{id}/versions", status: http.StatusCreated, limit: maxDocument, summary: "Add a version; for hosts that the configuration names for the collection"},
+		func(ctx context.Context, p identity.Principal, in *versionOf) (KnowledgeDocument, error) {
+			source := "" // of a document that is not there: a host is told the same of it as of another collection's
+			if d, err := a.o.Library.Document(in.ID); err == nil {
+				source = d.Source()
+			}
+			if err := may(p, source, in.Body.Own); err != nil {
+				return KnowledgeDocument{}, err
+			}
+			return a.addVersion(ctx, p, in)
 		})
 }
 

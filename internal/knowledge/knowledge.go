@@ -48,7 +48,7 @@ type Event struct {
 	Order    int64     `json:"order"` // of all events, rising
 	Kind     Kind      `json:"kind"`
 	At       time.Time `json:"at"`
-	By       string    `json:"by"` // a person, as kind:id
+	By       string    `json:"by"` // a person or host, as kind:id
 	Reason   string    `json:"reason,omitempty"`
 
 	// Of Versioned.

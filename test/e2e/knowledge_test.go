@@ -274,6 +274,67 @@ func TestAgentsDoNotWriteKnowledge(t *testing.T) {
 	}
 }
 
+// A host that the configuration names for a collection adds documents and versions to it, on record as that host, and to no other; neither another host, nor an agent, nor a session does.
+func TestHostsAddDocuments(t *testing.T) {
+	w := launch(t, newPlace(t, "hosts: [{id: sync, adds_to: [wiki]}, {id: desk, runs_for: [alice]}]\n", declaration("tester")))
+	w.addDocument("handbook", "k", "of people")
+	others := knowledge.DocumentID("handbook", "k")
+	token := func(host string) string {
+		made, err := w.root.CreateToken(t.Context(), client.NewToken{Kind: "host", ID: host})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return made.Secret
+	}
+	sync, desk := token("sync"), token("desk")
+	_, session := w.open("tester")
+	mine := knowledge.DocumentID("wiki", "k")
+	const first, next = `{"key":"k","source":"wiki","content":"one"}`, `{"expected_version":1,"content":"two"}`
+	for _, c := range []struct {
+		name, token, path, body string
+		status                  int
+		code                    string
+	}{
+		{"an agent", w.token("tester"), "", first, 403, "credential.wrong_kind"},
+		{"a session", session, "", first, 403, "credential.wrong_kind"},
+		{"a host without the right", desk, "", first, 403, "permission.denied"},
+		{"another collection", sync, "", `{"key":"k","source":"handbook","content":"one"}`, 403, "permission.denied"},
+		{"no collection", sync, "", `{"key":"k","source":"","content":"one"}`, 403, "permission.denied"},
+		{"own words", sync, "", `{"key":"k","source":"wiki","content":"one","own":true}`, 403, "permission.denied"},
+		{"an output", sync, "", `{"key":"k","source":"wiki","content":"synthetic: true"}`, 409, "content.synthetic"},
+		{"the right one", sync, "", first, 201, ""},
+		{"again", sync, "", first, 409, "conflict"},
+		{"a version by an agent", w.token("tester"), "/" + mine + "/versions", next, 403, "credential.wrong_kind"},
+		{"a version by a session", session, "/" + mine + "/versions", next, 403, "credential.wrong_kind"},
+		{"a version by another host", desk, "/" + mine + "/versions", next, 403, "permission.denied"},
+		{"a version in another collection", sync, "/" + others + "/versions", next, 403, "permission.denied"},
+		{"a version of nothing", sync, "/doc_0/versions", next, 403, "permission.denied"},
+		{"a version", sync, "/" + mine + "/versions", next, 201, ""},
+		{"a version that does not follow", sync, "/" + mine + "/versions", next, 409, "conflict"},
+	} {
+		status, body := w.send("POST", w.agent+"/v1/knowledge/documents"+c.path, c.token, c.body, nil)
+		if status != c.status || !strings.Contains(string(body), c.code) {
+			t.Errorf("%s: %d %s", c.name, status, body)
+		}
+		if c.token == session || c.token == w.token("tester") {
+			if status, body := w.send("POST", w.admin+"/v1/knowledge/documents"+c.path, c.token, c.body, nil); status != 403 {
+				t.Errorf("%s, on the people's side: %d %s", c.name, status, body)
+			}
+		}
+	}
+	d, err := w.root.Document(t.Context(), mine, time.Time{})
+	if err != nil || d.Version != 2 || d.Metadata.CreatedBy != "host:sync" {
+		t.Errorf("%+v, %v", d, err)
+	}
+	page, err := w.root.Audit(t.Context(), client.AuditQuery{Action: "knowledge.version"})
+	if err != nil || len(page.Entries) != 1 || page.Entries[0].Actor != "host:sync" {
+		t.Errorf("%+v, %v", page, err)
+	}
+	if gone, err := w.root.WithdrawDocuments(t.Context(), client.KnowledgeWithdrawal{Author: "host:sync", Reason: "a test"}); err != nil || !slices.Equal(gone.Documents, []string{mine}) {
+		t.Errorf("%+v, %v", gone, err)
+	}
+}
+
 // What agents said does not become knowledge: it is recognised by its words, by its tag, after a restart, and when a person pastes a part of it; the person's
 // word lets it in and is on record. What people answered comes in through its export, and nothing else does.
 func TestAgentsWordsStayOut(t *testing.T) {
