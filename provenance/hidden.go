@@ -50,6 +50,21 @@ func (s *Observation) Hide(secrets []string, hash func(value string) string) {
 	}
 }
 
+// HideValues replaces each value of the records by its hash. By what the request names a record stays: the request has it, too.
+func (s *Observation) HideValues(hash func(value string) string) {
+	for i := range s.Records {
+		for j := range s.Records[i].Values {
+			s.Records[i].Values[j].hide(hash)
+		}
+	}
+}
+
+// hide replaces a value by its hash.
+func (v *seenValue) hide(hash func(value string) string) {
+	f, _ := v.form()
+	*v = seenValue{Field: v.Field, Class: v.Class, Many: v.Many, Hash: hash(f.token())}
+}
+
 // around returns what stands before, between and behind the secrets in the values that have any.
 func around(values, secrets []string) (rest []string) {
 	seen := map[string]bool{"": true}
@@ -96,8 +111,7 @@ func (r *seenRecord) hide(has func(string) bool, hash func(string) string) {
 		if !has(v.Text) {
 			continue
 		}
-		f, _ := v.form()
-		*v = seenValue{Field: v.Field, Class: v.Class, Many: v.Many, Hash: hash(f.token())}
+		v.hide(hash)
 	}
 }
 

@@ -74,6 +74,8 @@ type Brought struct {
 	Labels []string        // labels of what was read, which the session gets
 	Clean  bool            // all of it is from where the operator trusts it: it makes no session untrusted
 	Record json.RawMessage // members for the detail of the outcome's entry: an object; nil: none
+	// Confirms are, of a sealed command, the records in the result that the operator trusts: a list of objects with trusted fields alone; nil: none.
+	Confirms json.RawMessage
 }
 
 // ID is the id of the operation.

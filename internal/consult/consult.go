@@ -10,6 +10,7 @@ import (
 	"context"
 	"encoding/json"
 	"slices"
+	"strings"
 	"time"
 
 	"sallyport.example/flow"
@@ -37,6 +38,13 @@ type Options struct {
 	Claims  *claims.Checker
 	// Trusted tells whether the operator trusts all documents of a collection: reading them makes no session untrusted.
 	Trusted func(collection string) bool
+	// TrustedFields are the columns of the tables in a collection whose values confirm, by the operator's word.
+	TrustedFields func(collection string) []string
+}
+
+// FieldName is the path of a trusted field in the evidence of a session, in which a dot within a name is escaped.
+func FieldName(collection, field string) string {
+	return strings.ReplaceAll(collection, ".", "%2E") + "." + field
 }
 
 // Commands are the operations.
@@ -92,7 +100,7 @@ func (o Options) search() catalogue.Command {
 			for _, h := range found.Hits {
 				read.add(h.Citation, h.Source, h.Labels)
 			}
-			return o.brought(snapshot, found, read)
+			return o.confirming(ctx, read)(o.brought(snapshot, found, read))
 		},
 	}
 }
@@ -181,7 +189,7 @@ func (o Options) read() catalogue.Command {
 			}
 			var read reading
 			read.add(part.Citation, part.Source, part.Labels)
-			return o.brought(snapshot, part, read)
+			return o.confirming(ctx, read)(o.brought(snapshot, part, read))
 		},
 	}
 }
@@ -209,6 +217,34 @@ func (o Options) brought(snapshot string, v any, read reading) (catalogue.Brough
 		Source: "knowledge:" + snapshot, Blocks: []catalogue.Block{{Text: string(text)}}, Labels: slices.Compact(read.labels), Record: record,
 		Clean: !slices.ContainsFunc(read.sources, func(s string) bool { return !o.Trusted(s) }),
 	}, err
+}
+
+// confirming adds to a result the rows of what it shows that the operator trusts, with the trusted values alone.
+func (o Options) confirming(ctx context.Context, read reading) func(catalogue.Brought, error) (catalogue.Brought, error) {
+	return func(b catalogue.Brought, err error) (catalogue.Brought, error) {
+		if err != nil {
+			return b, err
+		}
+		var records []map[string]map[string]string
+		for i, c := range read.citations {
+			collection := read.sources[i]
+			fields := o.TrustedFields(collection)
+			if len(fields) == 0 {
+				continue
+			}
+			rows, err := o.Library.Rows(ctx, c, fields)
+			if err != nil {
+				return b, err
+			}
+			for _, row := range rows {
+				records = append(records, map[string]map[string]string{collection: row})
+			}
+		}
+		if len(records) > 0 {
+			b.Confirms, err = call.Encode(records)
+		}
+		return b, err
+	}
 }
 
 // strict decodes parameters, which are canonical, and refuses names that there are not.

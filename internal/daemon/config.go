@@ -1194,6 +1194,10 @@ func (c *Config) Classifier(builtin []catalogue.Command) func(server, tool strin
 			own = own.over(OperationConfig{Sensitivity: string(b.Sensitivity), Level: &b.Level})
 		}
 		class := c.class(server, own)
+		if server == catalogue.KnowledgeServer {
+			class.Facts.TrustedFields = c.trustedFields()
+			class.Facts.Names = class.Facts.TrustedFields // by any of them, the person can mean a record
+		}
 		class.Listed, class.Named = named || covered, named
 		if definitions := c.known[server].labelled(tool); len(definitions) > 0 {
 			otherwise := class

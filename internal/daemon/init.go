@@ -184,7 +184,7 @@ people:
   - {id: admin, name: Administrator, roles: [admin]}
   # - {id: alice, name: Alice Ng, roles: [approver, operator], identities: [alice@example.com]}
 
-# Hosts that may start runs of agents, and the people whose authority they have for that.
+# Hosts that may start runs of agents, with the people whose authority they have for that, and those that may add documents, with the collections.
 # hosts:
 #   - {id: helpdesk, runs_for: [alice], adds_to: [handbook]}
 
@@ -343,7 +343,7 @@ comm:
   # A yes to one of them is for the whole workspace as it is then, and of a plain one, which runs nothing, for the files that its arguments name.
   exec: {allow: [], plain: [cat, grep, head, tail, wc, sort], network: false, timeout: 30s, cpu_time: 10s, memory_mib: 512, processes: 64, output_kib: 256}
 
-# How far documents of the knowledge store are trusted: reading those of a trusted collection makes no session untrusted. trusted_fields has to be empty.
+# How far documents of the knowledge store are trusted: reading those of a trusted collection makes no session untrusted. trusted_fields are columns of its CSV documents whose values confirm arguments.
 # knowledge:
 #   collections: {handbook: {trusted: false, trusted_fields: []}}
 

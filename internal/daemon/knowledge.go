@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -18,6 +19,7 @@ import (
 	"sallyport.example/internal/consult"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/identity"
+	"sallyport.example/internal/knowledge"
 	"sallyport.example/internal/knowledge/claims"
 	"sallyport.example/internal/knowledge/collect"
 	"sallyport.example/internal/knowledge/extract"
@@ -33,9 +35,8 @@ type KnowledgeConfig struct {
 
 // CollectionConfig is the operator's word on a collection.
 type CollectionConfig struct {
-	Trusted bool `yaml:"trusted,omitempty" json:"trusted,omitempty" jsonschema:"Whether only trusted people add to it: reading its documents makes no session untrusted. Their text is fenced all the same. Default false."`
-	// Refused unless it is empty, so that nobody thinks that it holds.
-	TrustedFields []string `yaml:"trusted_fields,omitempty" json:"trusted_fields,omitempty" jsonschema:"Fields that vouch for values. Not in this version: leave it empty."`
+	Trusted       bool     `yaml:"trusted,omitempty" json:"trusted,omitempty" jsonschema:"Whether only trusted people add to it: reading its documents makes no session untrusted. Their text is fenced all the same. Default false."`
+	TrustedFields []string `yaml:"trusted_fields,omitempty" json:"trusted_fields,omitempty" jsonschema:"Columns of the CSV documents in it, by their exact names, whose values confirm arguments as the trusted fields of an operation do. Nothing else in a document confirms anything. Default none."`
 }
 
 // ClaimsConfig says which sources claims are checked against.
@@ -60,16 +61,36 @@ func (c *Config) checkKnowledge(p *complaints) {
 		if err := identity.CheckID(name); err != nil {
 			p.bad("knowledge.collections."+name, "use letters, digits, '.', '_' and '-'", "%q can't be a collection's name", name)
 		}
-		if len(c.Knowledge.Collections[name].TrustedFields) > 0 {
-			p.bad("knowledge.collections."+name+".trusted_fields", "remove them", "documents vouch for nothing in this version")
+		fields := c.Knowledge.Collections[name].TrustedFields
+		if len(fields) > 0 && name == knowledge.ExportCollection {
+			p.bad("knowledge.collections."+name+".trusted_fields", "remove them", "the collection has what agents recommended, which confirms nothing")
+		}
+		for i, field := range fields {
+			if !fieldName.MatchString(field) {
+				p.bad(fmt.Sprintf("knowledge.collections.%s.trusted_fields[%d]", name, i), "write the name of one column, without dots and percent signs", "%.80q can't be a trusted field", field)
+			}
 		}
 	}
+}
+
+// fieldName is the form of a trusted field's name.
+var fieldName = regexp.MustCompile(`^[^.%\s\x00-\x1f]([^.%\x00-\x1f]{0,98}[^.%\s\x00-\x1f])?$`)
+
+// trustedFields are those of all collections, as the evidence of a session names them.
+func (c *Config) trustedFields() (all []string) {
+	for _, name := range slices.Sorted(maps.Keys(c.Knowledge.Collections)) {
+		for _, field := range c.Knowledge.Collections[name].TrustedFields {
+			all = append(all, consult.FieldName(name, field))
+		}
+	}
+	return all
 }
 
 // commands are the built-in operations.
 func (d *Daemon) commands() []catalogue.Command {
 	return append(d.comm.Commands(), consult.Commands(consult.Options{
 		Library: d.books, Claims: d.claims(), Trusted: func(collection string) bool { return d.config().Knowledge.Collections[collection].Trusted },
+		TrustedFields: func(collection string) []string { return d.config().Knowledge.Collections[collection].TrustedFields },
 	})...)
 }
 

@@ -92,7 +92,7 @@ func (c command) Act(ctx context.Context, r Run) (Result, error) {
 	if err != nil {
 		err = fault.Wrap(err, fault.ResultInvalid, "The result could not be put into a form that can be delivered.")
 	}
-	return Result{JSON: result, Source: b.Source, At: b.At, Labels: b.Labels, Clean: b.Clean, Record: b.Record}, err
+	return Result{JSON: result, Source: b.Source, At: b.At, Labels: b.Labels, Clean: b.Clean, Record: b.Record, Confirms: b.Confirms}, err
 }
 
 // Failed knows that a command that only reads changed nothing, and that the error of one that began may show what it reached.

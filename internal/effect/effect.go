@@ -111,6 +111,8 @@ type Result struct {
 	Looked []string        // texts in it as its reader puts them together, for the detector: JSON has only their pieces
 	Clean  bool            // it makes no session untrusted
 	Record json.RawMessage // members for the detail of its entry: an object; nil: none
+	// Confirms are the trusted records in a result whose text is not kept: a list of objects; nil: none.
+	Confirms json.RawMessage
 }
 
 // Failure says what a failure of Act means.

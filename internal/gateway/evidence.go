@@ -1,6 +1,8 @@
 package gateway
 
 import (
+	"encoding/json"
+
 	"sallyport.example/flow"
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/effect"
@@ -86,6 +88,16 @@ func (c *crossing) observe(content *effect.Content) (seen provenance.Observation
 		return provenance.Observation{}, false // there is more in it than the shape could speak for
 	}
 	return seen, seen.Trusted
+}
+
+// confirmed is the evidence of records whose text is not kept: their values are kept by their hashes, so that a document that is erased leaves none.
+func (c *crossing) confirmed(records json.RawMessage) []evidence.Kept {
+	seen := provenance.Observe(c.op.Profile, c.live.seen.Request(c.session.UserRequest), provenance.Result{
+		Operation: c.op.ID, CallID: c.id, Arguments: c.args, Values: []provenance.Value{provenance.JSONValue(records)},
+	})
+	source := c.evidenceSource(records)
+	seen.HideValues(source.Hash)
+	return source.Observed(seen)
 }
 
 // trustsWords reports whether all that the server says in the call is trusted: results, errors, questions, progress. A shape speaks for results alone.

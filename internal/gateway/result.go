@@ -335,7 +335,14 @@ func (c *crossing) inspectResult(out *outcome, result effect.Result) {
 	if !c.effect.Traits().Sealed { // it has a hash of the content
 		out.entry.Attribution = attribution
 	}
-	if out.entry.Decision == "ok" && !doubtful && !c.effect.Traits().Sealed { // documents, results with a hit and errors confirm nothing
+	if out.entry.Decision != "ok" || doubtful { // results with a hit and errors confirm nothing
+		return
+	}
+	if c.effect.Traits().Sealed { // documents confirm nothing, but for what the operator trusts in them
+		if result.Confirms != nil {
+			out.seen = c.confirmed(result.Confirms)
+		}
+	} else {
 		looked := []byte(result.JSON)
 		if p := out.entry.Result; p != nil && p.Size <= keptMax && !p.Redacted {
 			looked = nil // there is no secret in it

@@ -334,6 +334,24 @@ func (l *Library) TextOf(ctx context.Context, r knowledge.Reader, c Citation) (s
 	return l.Text(ctx, d, v)
 }
 
+// Rows are the rows of a CSV document that a citation shows whole, with the values of some columns. A version that its author took for their own words, though an agent said
+// them, has none, and neither has one in another format.
+func (l *Library) Rows(ctx context.Context, c Citation, columns []string) ([]map[string]string, error) {
+	d, err := l.Document(c.Document)
+	if err != nil {
+		return nil, err
+	}
+	v := d.Version(c.Version)
+	if v == nil || v.Type != knowledge.CSV || v.Own != "" || d.Rights(c.Version).Gone {
+		return nil, nil
+	}
+	text, err := l.Text(ctx, d, v)
+	if err != nil {
+		return nil, err
+	}
+	return knowledge.Rows(text, c.Span, columns), nil
+}
+
 // Reading is a version of a document as an agent reads it.
 type Reading struct {
 	Citation
