@@ -325,6 +325,9 @@ func TestDigest(t *testing.T) {
 			v.Set(reflect.ValueOf(&Run{Kind: RunCommand, Command: []string{"x"}}))
 			one(path)
 			change(v.Elem(), path+".")
+		case path == ".Run.Files":
+			v.Set(reflect.ValueOf(map[string]string{"./x": "1"}))
+			one(path)
 		case path == ".RecommendationActions":
 			for _, a := range []Action{{}, {Operation: "x"}, {Operation: "x", Args: map[string]json.RawMessage{"a": json.RawMessage("1")}}, {Operation: "x", Args: map[string]json.RawMessage{"a": json.RawMessage("2")}}} {
 				v.Set(reflect.ValueOf(map[string]Action{"X": a}))

@@ -16,7 +16,8 @@ const maxFiles = 10_000
 
 // Load reads every *.yaml and *.yml of a folder, not of folders in it, and not those whose names start with a dot. Declarations
 // with a blocking problem are left out of the set: their agents are undeclared. Two files with one agentId are both left out.
-// vouched is as in Parse. Files are regular files inside the folder; a link is followed only within it.
+// vouched is as in Parse. Files are regular files inside the folder; a link is followed only within it. The digests of declarations cover the files that
+// their runs start (Run.Files).
 func Load(dir string, vouched ...string) (Set, []Problem) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -61,6 +62,10 @@ func Load(dir string, vouched ...string) (Set, []Problem) {
 				problems = append(problems, Problem{File: d.File, Field: "agentId", Severity: Error,
 					Problem: fmt.Sprintf("%q is declared in %s and in %s", id, d.File, other), Remedy: "give each agent one file"})
 			} else if !blocked[d.File] {
+				if err := d.hashFiles(); err != nil {
+					problems = append(problems, Problem{File: d.File, Field: "run.command", Severity: Error, Problem: "can't be written as JSON"})
+					continue
+				}
 				good = append(good, d)
 			}
 		}

@@ -31,6 +31,9 @@ type Run struct {
 	Secret  string   `json:"secret,omitempty"`  // http: "${NAME}", the environment variable with the key of the signatures
 	Command []string `json:"command,omitempty"` // command: the program and its arguments
 	Model   string   `json:"model,omitempty"`   // model: one of dataSources.models
+	// Files are the hashes of the files that the words of Command name, as Load found them: hex SHA-256, or why there is none. It is no field of the file: a
+	// program that changed makes another declaration.
+	Files map[string]string `json:"files,omitempty"`
 }
 
 // Loopback tells whether the address of a run of kind http is on this machine.

@@ -119,14 +119,18 @@ func (d *Daemon) openApprovals(ctx context.Context) (err error) {
 	return err
 }
 
-// adoptDeclarations approves by rule what ran before there were approvals: the declarations that are as the last start found them.
+// adoptDeclarations approves by rule what ran before there were approvals: the declarations that are as the last start found them. So it does with the
+// programs of what people approved before programs belonged to declarations.
 func (d *Daemon) adoptDeclarations(ctx context.Context, last *startState, agents agent.Set) error {
-	if last == nil || last.Approvals {
+	if last == nil || last.Programs {
 		return nil
+	}
+	if last.Approvals {
+		return d.approved.AdoptPrograms(ctx, agents.All()...)
 	}
 	var same []*agent.Declaration
 	for _, decl := range agents.All() {
-		if fields, err := call.Canonical(last.Agents[decl.AgentID], call.DefaultLimits()); err == nil && call.HashBytes(fields) == decl.Digest {
+		if fields, err := call.Canonical(last.Agents[decl.AgentID], call.DefaultLimits()); err == nil && call.HashBytes(fields) == decl.WithoutFiles() {
 			same = append(same, decl)
 		}
 	}

@@ -18,28 +18,59 @@ import (
 func TestUpgradeAdoptsDeclarations(t *testing.T) {
 	data := filepath.Join(t.TempDir(), "data")
 	kept, changing := fmt.Sprintf(startedAgent, "[]", "advisory"), fmt.Sprintf(strings.Replace(startedAgent, "agentId: bot", "agentId: other", 1), "[]", "advisory")
-	olderStart(t, data, kept, changing)
+	if err := olderStart(t, data, func(s *startState) { s.Approvals, s.Programs = false, false }, kept, changing).Close(); err != nil {
+		t.Fatal(err)
+	}
 	changed := strings.Replace(changing, "version: 1.0.0", "version: 1.0.1", 1)
 	added := strings.Replace(kept, "agentId: bot", "agentId: added", 1)
-	approvals := func(entries []audit.Entry) (said []string) {
-		for _, e := range entries {
-			if e.Action == approved.Action {
-				said = append(said, e.Agent+" "+e.Actor)
-			}
-		}
-		return said
-	}
-	got := approvals(started(t, data, "", map[string]string{"bot": kept, "other": changed, "added": added}))
+	got := approvalsIn(started(t, data, "", map[string]string{"bot": kept, "other": changed, "added": added}))
 	if want := "bot " + approved.ByUpgrade; strings.Join(got, ", ") != want {
 		t.Errorf("%q, want %q", got, want)
 	}
-	if got := approvals(started(t, data, "", map[string]string{"bot": kept, "other": changed, "added": added})); len(got) != 1 {
+	if got := approvalsIn(started(t, data, "", map[string]string{"bot": kept, "other": changed, "added": added})); len(got) != 1 {
 		t.Errorf("a later start adopts: %q", got)
 	}
 }
 
-// olderStart is a data directory on whose record is the start of a version that had no approvals.
-func olderStart(t *testing.T, data string, declarations ...string) {
+// approvalsIn are the approvals on record, with who gave them.
+func approvalsIn(entries []audit.Entry) (said []string) {
+	for _, e := range entries {
+		if e.Action == approved.Action {
+			said = append(said, e.Agent+" "+e.Actor)
+		}
+	}
+	return said
+}
+
+// TestUpgradeAdoptsPrograms: the program of what people approved before programs belonged to declarations is approved by rule, once, where nothing else changed.
+func TestUpgradeAdoptsPrograms(t *testing.T) {
+	data := filepath.Join(t.TempDir(), "data")
+	runs := func(id string) string {
+		return strings.Replace(fmt.Sprintf(startedAgent, "[]", "advisory"), "agentId: bot", "agentId: "+id, 1) + "run: {kind: command, command: [sh, ./advisor.sh]}\n"
+	}
+	db := olderStart(t, data, func(s *startState) { s.Programs = false }, runs("bot"), runs("changing"), runs("late"))
+	for _, id := range []string{"bot", "changing", "late"} {
+		d, _ := agent.Parse(id+".yaml", []byte(runs(id)))
+		word := approved.Word{Digest: d.Digest, Needed: 1, Votes: []approved.Vote{{Person: "alice"}}, Declaration: []byte("{}")}
+		if err := db.SaveAgentApprovals(t.Context(), []approved.Record{{Agent: id, InForce: &word}}, audit.Entry{Kind: audit.Change, Action: "test", Agent: id, Actor: "person:alice", Decision: "ok"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	changed := strings.Replace(runs("changing"), "version: 1.0.0", "version: 1.0.1", 1)
+	got := approvalsIn(started(t, data, "", map[string]string{"bot": runs("bot"), "changing": changed, "added": runs("added")}))
+	if want := "bot " + approved.ByUpgrade; strings.Join(got, ", ") != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if got := approvalsIn(started(t, data, "", map[string]string{"bot": runs("bot"), "changing": runs("changing"), "late": runs("late")})); len(got) != 1 {
+		t.Errorf("a later start adopts: %q", got)
+	}
+}
+
+// olderStart is a data directory on whose record is the start of an older version, as older makes it.
+func olderStart(t *testing.T, data string, older func(*startState), declarations ...string) *store.DB {
 	t.Helper()
 	var all []agent.Declaration
 	for i, text := range declarations {
@@ -61,7 +92,7 @@ func olderStart(t *testing.T, data string, declarations ...string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.Approvals = false
+	older(&s)
 	e, err := starting.entry(&s)
 	if err != nil {
 		t.Fatal(err)
@@ -73,9 +104,7 @@ func olderStart(t *testing.T, data string, declarations ...string) {
 	if err := db.Record(t.Context(), e); err != nil {
 		t.Fatal(err)
 	}
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
+	return db
 }
 
 // TestNewInstallationAdoptsNothing: a first start approves no file that lies there.

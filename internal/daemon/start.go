@@ -53,6 +53,7 @@ type startState struct {
 	Policies    string                     `json:"policies"`
 	Agents      map[string]json.RawMessage `json:"agents"`
 	Approvals   bool                       `json:"approvals"`           // declarations count once they are approved; false: an older version wrote it
+	Programs    bool                       `json:"programs"`            // the digests of declarations cover the files of their runs; false: an older version wrote it
 	LoadedBy    map[string]string          `json:"loaded_by,omitempty"` // who loaded each declaration as it is, as kind:id
 	agentDigest map[string]string
 }
@@ -81,7 +82,7 @@ func isPublic(field string) bool {
 // startState says what a start or a reload found. key is the secret of the digests.
 func startStateOf(version string, key []byte, cfg *Config, agents agent.Set, policies *policy.Set) (startState, error) {
 	name := sha256.Sum256(key)
-	s := startState{Version: version, Key: hex.EncodeToString(name[:8]), Config: map[string]string{}, Values: map[string]json.RawMessage{}, Policies: policies.Version(), Agents: map[string]json.RawMessage{}, Approvals: true, agentDigest: map[string]string{}}
+	s := startState{Version: version, Key: hex.EncodeToString(name[:8]), Config: map[string]string{}, Values: map[string]json.RawMessage{}, Policies: policies.Version(), Agents: map[string]json.RawMessage{}, Approvals: true, Programs: true, agentDigest: map[string]string{}}
 	plain := *cfg
 	plain.People.Confirm = ""      // so that the fields of people have one name in both forms; beside adds it
 	text, err := yaml.Dump(&plain) // with all defaults, and the environment's values in place

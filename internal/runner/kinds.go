@@ -23,6 +23,7 @@ import (
 	"syscall"
 	"time"
 
+	"sallyport.example/internal/agent"
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/connect"
 	"sallyport.example/internal/display"
@@ -137,19 +138,17 @@ func dialer(loopback bool) *net.Dialer {
 	return d
 }
 
-// programPath is where programs of runs are looked for.
-const programPath = "/usr/local/bin:/usr/bin:/bin"
-
 // execute starts the declaration's program in the sandbox, with the task on its standard input and MCP on its descriptor 3, and returns what it wrote.
 func (c *carried) execute(ctx context.Context) ([]byte, error) {
 	body, err := c.task()
 	if err != nil {
 		return nil, err
 	}
-	argv, path, readable, err := resolve(c.decl.File, c.decl.Run.Command)
+	program, leave, err := c.r.stage(c.decl)
 	if err != nil {
 		return nil, err
 	}
+	defer leave()
 	dir := filepath.Join(c.r.o.Dir, c.run.ID)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fault.Wrap(err, fault.SandboxUnavailable, "The workspace of the run can't be made.")
@@ -171,8 +170,8 @@ func (c *carried) execute(ctx context.Context) ([]byte, error) {
 	bridge.Go(func() { watchSize(ctx, dir, cancel) })
 	left := time.Until(deadlineOf(ctx))
 	out, err := sandbox.Run(ctx, sandbox.Command{
-		Path: path, Argv: argv, Dir: dir, ReadOnly: readable, Stdin: body, Socket: theirs,
-		Env:    []string{"PATH=" + programPath, "HOME=" + dir, "USER=sandbox", "LANG=C.UTF-8", "LC_ALL=C.UTF-8"},
+		Program: program.Program, Path: program.Path, Argv: program.Argv, Dir: dir, ReadOnly: []string{program.dir}, Stdin: body, Socket: theirs,
+		Env:    []string{"PATH=" + agent.ProgramPath, "HOME=" + dir, "USER=sandbox", "LANG=C.UTF-8", "LC_ALL=C.UTF-8"},
 		Limits: sandbox.Limits{Wall: max(left, time.Millisecond), CPU: max(2*left, time.Second), Memory: 4 << 30, File: maxWorkspace, Output: run.MaxOutput + 1, Processes: 64, OpenFiles: 256},
 	})
 	cancel(nil)
@@ -207,69 +206,6 @@ func lastWords(stderr []byte) string {
 		return ""
 	}
 	return " It wrote: " + display.Line(strings.ToValidUTF8(text[max(0, len(text)-300):], "?"), 300)
-}
-
-// resolve finds the program of a run and the files beside its declaration that its arguments name.
-func resolve(declaration string, command []string) (argv []string, path string, readable []string, err error) {
-	unfit := func(cause error, word, why string) error {
-		return fault.Wrap(cause, fault.ConfigurationInvalid, "%s in the declaration's run.command %s.", display.Quote(word, 120), why)
-	}
-	folder, err := filepath.Abs(filepath.Dir(declaration))
-	if err == nil {
-		folder, err = filepath.EvalSymlinks(folder)
-	}
-	if err != nil {
-		return nil, "", nil, unfit(err, declaration, "has no folder")
-	}
-	for i, word := range command {
-		rest, beside := strings.CutPrefix(word, "./")
-		if beside {
-			file, err := filepath.EvalSymlinks(filepath.Join(folder, rest))
-			if err != nil || !strings.HasPrefix(file, folder+string(filepath.Separator)) {
-				return nil, "", nil, unfit(err, word, "names no file beside the declaration")
-			}
-			word, readable = file, append(readable, file)
-		}
-		if i == 0 {
-			if path, err = program(word); err != nil {
-				return nil, "", nil, unfit(err, word, "names no program in "+programPath+" and is no absolute path of one")
-			}
-		}
-		argv = append(argv, word)
-	}
-	return argv, path, readable, nil
-}
-
-// program finds a program by its name or its absolute path.
-func program(name string) (string, error) {
-	candidates := []string{name}
-	if !filepath.IsAbs(name) {
-		if strings.ContainsRune(name, '/') {
-			return "", errors.New("neither a name nor an absolute path")
-		}
-		candidates = nil
-		for dir := range strings.SplitSeq(programPath, ":") {
-			candidates = append(candidates, filepath.Join(dir, name))
-		}
-	}
-	for _, at := range candidates {
-		path, err := filepath.EvalSymlinks(at)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err != nil {
-			return "", err
-		}
-		info, err := os.Stat(path)
-		if err != nil || !info.Mode().IsRegular() || info.Mode().Perm()&0o111 == 0 {
-			return "", errors.Join(err, errors.New("not an executable file"))
-		}
-		if info.Mode().Perm()&0o002 != 0 {
-			return "", errors.New("everybody may write to it")
-		}
-		return path, nil
-	}
-	return "", fs.ErrNotExist
 }
 
 // maxWorkspace bounds what the workspace of a run holds, in bytes.

@@ -2,8 +2,8 @@
 //
 // Promises: only a person starts a run, or a host with the authority of one: no credential of an agent does, in whatever part of a request it stands
 // (AG-5); the kill switch is asked before any work (AG-4); each run has a session of its own in the requester's name, which is closed before the output is
-// looked at; at its limit a run ends, what it had is discarded, and nothing is retried (AG-8); an output that was refused is shown to nobody; a start is
-// on record before the agent hears of it, and an end before anybody else does.
+// looked at; at its limit a run ends, what it had is discarded, and nothing is retried (AG-8); an output that was refused is shown to nobody; a program is
+// the one that its approved declaration was loaded with; a start is on record before the agent hears of it, and an end before anybody else does.
 package runner
 
 import (
@@ -84,6 +84,9 @@ type Runner struct {
 
 	settling sync.Mutex // held while what became of a recommendation is looked at, so that each is carried out by one goroutine
 
+	staging sync.Mutex     // guards staged and what is below the folders of it
+	staged  map[string]int // runs that use the copies of a program, by the digest of its declaration
+
 	mu      sync.Mutex          // guards running and closed
 	running map[string]*carried // by run id
 	closed  bool
@@ -94,7 +97,7 @@ func New(ctx context.Context, o Options) (*Runner, error) {
 	if o.Clock == nil {
 		o.Clock = time.Now
 	}
-	r := &Runner{o: o, running: map[string]*carried{}}
+	r := &Runner{o: o, running: map[string]*carried{}, staged: map[string]int{}}
 	if err := os.RemoveAll(o.Dir); err != nil { // workspaces that a process before this one left
 		return nil, fmt.Errorf("removing the workspaces of runs that ended with the process before: %w", err)
 	}
@@ -249,6 +252,12 @@ func (r *Runner) Start(ctx context.Context, p identity.Principal, s Start) (run.
 		return run.Run{}, fault.New(fault.AgentQuarantined, "The agent %s is quarantined since %s.", s.Agent, q.Since.UTC().Format(time.RFC3339)).Try("An operator can restore it.")
 	}
 	if err := r.o.Gateway.Approved(d); err != nil {
+		return run.Run{}, err
+	}
+	if err := d.CheckFiles(); err != nil {
+		if p.Kind == identity.Person { // those of hosts are on record by themselves
+			r.o.Gateway.Refused(gateway.Attempt{Principal: p, Door: "run", People: true, What: "run " + s.Agent}, fault.RefuseErr("standing", err))
+		}
 		return run.Run{}, err
 	}
 	if err := r.o.Gateway.BreakerOpen(s.Agent); err != nil {

@@ -710,3 +710,56 @@ func TestOutputThatComesBack(t *testing.T) {
 		t.Error("the loop is not in the log")
 	}
 }
+
+// TestProgramsAreApproved: the program of a run is the one that people approved with its declaration; another one does not start, and says the way out.
+func TestProgramsAreApproved(t *testing.T) {
+	requireTool(t, sandbox.Probe().Tier != sandbox.None, "a kernel that holds the sandbox")
+	w, _, _ := onDuty(t, "", advisor("run: {kind: command, command: [sh, ./advisor.sh]}", 20_000))
+	carol, script := w.person("carol", "operator"), w.place.dir+"/agents/advisor.sh"
+	start := func() (*client.Run, error) {
+		return carol.StartRun(t.Context(), "incident-advisor", client.RunRequest{Input: runInput("advise")})
+	}
+	load := func(text string) {
+		t.Helper()
+		write(t, script, text)
+		if _, err := w.root.Reload(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := start(); problemCode(err) != "configuration.invalid" {
+		t.Errorf("a program that was approved as missing: %v", err)
+	}
+	load("echo '{}'\n")
+	if _, err := start(); problemCode(err) != "agent.unapproved" {
+		t.Errorf("a program that came later: %v", err)
+	}
+	w.approveAgents()
+	if r := runToEnd(t, carol, runInput("advise")); r.Status != "invalid" { // it ran, and its answer is no recommendation
+		t.Errorf("%+v %+v", r, r.Verdict)
+	}
+
+	write(t, script, "echo '[]'\n")
+	_, err := start()
+	var p *client.Problem
+	if !errors.As(err, &p) || p.Code != "agent.unapproved" || !strings.Contains(p.Detail, `"./advisor.sh" changed`) || !strings.Contains(p.Remedy, "sallyport agents diff incident-advisor") {
+		t.Errorf("%+v", p)
+	}
+	if runs, err := w.root.Runs(t.Context(), "incident-advisor", "", 0); err != nil || len(runs.Runs) != 1 {
+		t.Errorf("%+v %v", runs, err)
+	}
+	if all := w.recorded("request"); !slices.ContainsFunc(all, func(e client.Entry) bool { return e.Code == "agent.unapproved" && e.Actor == "person:carol" }) {
+		t.Errorf("on record: %+v", all)
+	}
+	write(t, script, "echo '{}'\n") // undone
+	if r := runToEnd(t, carol, runInput("advise")); r.Status != "invalid" {
+		t.Errorf("%+v %+v", r, r.Verdict)
+	}
+
+	load("echo '[]'\n")
+	if code, out, _ := w.command(nil, "agents", "diff", "incident-advisor"); code != 0 && code != 1 || !strings.Contains(out, "run.files") {
+		t.Errorf("%d %s", code, out)
+	}
+	if _, err := start(); problemCode(err) != "agent.unapproved" {
+		t.Errorf("a program that was loaded and not approved: %v", err)
+	}
+}

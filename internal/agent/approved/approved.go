@@ -442,6 +442,31 @@ func (b *Book) Adopt(ctx context.Context, rule string, declarations ...*agent.De
 	})
 }
 
+// AdoptPrograms approves by ByUpgrade the programs that belong to declarations which people approved before there was more than the name of a program in
+// them: those declarations have the digests that were approved, but for the programs.
+func (b *Book) AdoptPrograms(ctx context.Context, declarations ...*agent.Declaration) error {
+	b.saving.Lock()
+	defer b.saving.Unlock()
+	var records []Record
+	var entries []audit.Entry
+	for _, d := range declarations {
+		r, _ := b.record(d)
+		if r.InForce == nil || r.InForce.Digest == d.Digest || r.InForce.Digest != d.WithoutFiles() {
+			continue
+		}
+		fields, err := canonical(d)
+		if err != nil {
+			return err
+		}
+		w := Word{Digest: d.Digest, Declaration: fields, At: b.o.Now(), Votes: []Vote{}, Rule: ByUpgrade}
+		e := entry(d, &w, ByUpgrade, "What it runs belongs to the declaration since this version; it runs on until its next change. Before, approved by "+r.InForce.by()+".", nil)
+		e.Detail, _ = json.Marshal(detail{Digest: d.Digest, Version: d.Version, InForce: true, Before: r.before()}) // of plain values: can't fail
+		r.Agent, r.InForce = d.AgentID, &w
+		records, entries = append(records, r), append(entries, e)
+	}
+	return b.save(ctx, records, entries...)
+}
+
 // Write approves declarations that somebody has just written to a new data directory, by is who: the account at the terminal.
 func (b *Book) Write(ctx context.Context, by string, declarations ...*agent.Declaration) error {
 	return b.adopt(ctx, declarations, func(d *agent.Declaration, w *Word) (string, string) {
