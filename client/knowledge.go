@@ -156,7 +156,9 @@ type KnowledgeReaders struct {
 	Runs            []string `json:"runs"`
 	Recommendations []string `json:"recommendations"`
 	Calls           []string `json:"calls"`
-	Sent            []string `json:"sent"` // calls that these sessions made afterwards
+	Sent            []string `json:"sent"`      // calls that these sessions made afterwards
+	Snapshots       []string `json:"snapshots"` // that list some of it
+	Exports         []string `json:"exports"`   // documents of exports that have what these recommendations say
 }
 
 // KnowledgeDiff is what two versions of a document differ in.

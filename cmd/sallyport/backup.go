@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -81,13 +82,18 @@ type restored struct {
 	Moved  bool            `json:"anchor_moved"`
 }
 
+// maxErasures bounds the file of erasures, in bytes.
+const maxErasures = 64 << 20
+
 func (c *cli) restore() *cobra.Command {
-	var keys, secret, config, reason string
+	var keys, secret, config, reason, erasures string
 	var move bool
 	cmd := c.command(about{
 		use: "restore FILE", short: "Make a data directory of a backup",
 		long: `The directory that --data names must be empty, or not be there. The backup is checked byte for byte, its log is verified, the restoring is put on
 record, and the sessions that were open are closed. Where the backup has no keys, --keys names the folder that they are kept in.
+Documents that were erased after the backup have their keys in it: --erasures names the file that "sallyport knowledge erasures -o json" wrote, and they
+are erased again before anything can read them.
 Where the configuration has an anchor (audit.anchor), the log is compared with it. --move-anchor says that you know what is missing since the backup,
 and that the gateway may go on without it.`,
 		example: `sallyport restore /backups/sallyport-2026-01-31.tar --data /var/lib/sallyport --keys /safe/keys
@@ -108,6 +114,15 @@ sallyport restore whole.tar --data new --passphrase-file /safe/passphrase --move
 		if m.Keys && keys == "" {
 			if how.Passphrase, err = c.passphrase(ctx, secret, false); err != nil {
 				return err
+			}
+		}
+		if erasures != "" {
+			b, err := readRegular(erasures, maxErasures)
+			if err == nil {
+				err = json.Unmarshal(b, &how.Erasures)
+			}
+			if err != nil {
+				return usagef("--erasures: %v", err)
 			}
 		}
 		out := restored{}
@@ -137,6 +152,8 @@ sallyport restore whole.tar --data new --passphrase-file /safe/passphrase --move
 	f.StringVar(&keys, "keys", "", "folder with signing.key (and state.key), where the backup has no keys")
 	passphraseFlag(cmd, &secret)
 	f.StringVar(&config, "config", "", "configuration file, for its anchor (default: sallyport.yaml if it is there)")
+	f.StringVar(&erasures, "erasures", "", "file with the documents that are to be erased again")
+	must(cmd.MarkFlagFilename("erasures"))
 	f.BoolVar(&move, "move-anchor", false, "move the anchor to the end of the restored log; needs --reason")
 	f.StringVar(&reason, "reason", "", "why, for the record")
 	must(cmd.MarkFlagDirname("keys"))
@@ -150,6 +167,7 @@ func (c *cli) told(t *table, file string, out restored) {
 	described(t, out.Backup)
 	t.field("sessions closed", out.Closed)
 	t.line("What was changed since %s is as it was then: tokens revoked since are good again, switches, quarantines and accepted definitions are those of then.", show(out.Backup.At))
+	t.line("So are documents that were erased since, unless --erasures named them.")
 	if out.Anchor == nil {
 		return
 	}

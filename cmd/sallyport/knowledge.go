@@ -27,7 +27,7 @@ import (
 func (c *cli) knowledge() *cobra.Command {
 	return group("knowledge", "Add, find and take out what agents may know",
 		c.knowledgeAdd(), c.knowledgeList(), c.knowledgeGet(), c.knowledgeHistory(), c.knowledgeDiff(), c.knowledgeSnapshot(), c.knowledgeSearch(),
-		c.knowledgeDelete(), c.knowledgeRestore(), c.knowledgeLabel(), c.knowledgeWithdraw(), c.knowledgeErase())
+		c.knowledgeDelete(), c.knowledgeRestore(), c.knowledgeLabel(), c.knowledgeWithdraw(), c.knowledgeErase(), c.knowledgeErasures())
 }
 
 // added is what became of the files that were added.
@@ -508,6 +508,8 @@ func readersFields(t *table, r *client.KnowledgeReaders) {
 	t.field("recommendations", r.Recommendations)
 	t.field("calls", r.Calls)
 	t.field("calls afterwards", r.Sent)
+	t.field("snapshots", r.Snapshots)
+	t.field("exports", r.Exports)
 }
 
 func (c *cli) knowledgeWithdraw() *cobra.Command {
@@ -543,7 +545,7 @@ func (c *cli) knowledgeErase() *cobra.Command {
 	var reason string
 	cmd := printing(c, about{use: "erase DOCUMENT", short: "Erase a document for good; two admins have to ask for it", args: cobra.ExactArgs(1), reasoned: true,
 		long: `The key of its texts is destroyed, and the indexes are built again without it. That it was there, what it was known by and who added it stay on the
-record. A backup from before still holds the key of its texts: remove it, too.`,
+record. A backup from before still holds the key of its texts: remove it, too, or have restore erase the document again (knowledge erasures).`,
 		example: "sallyport knowledge erase doc_4f… --reason \"request of 3 March by the person it is about\""},
 		func(ctx context.Context, cl *client.Client, args []string) (*client.Erasure, error) {
 			return cl.EraseDocument(ctx, args[0], reason)
@@ -560,4 +562,51 @@ record. A backup from before still holds the key of its texts: remove it, too.`,
 		})
 	reasonFlag(cmd, &reason)
 	return cmd
+}
+
+func (c *cli) knowledgeErasures() *cobra.Command {
+	return printing(c, about{use: "erasures", short: "List the documents that were erased, so that restore can erase them again", args: cobra.NoArgs,
+		long:    `Keep what it writes with -o json beside the backups, anew after each erasure. It names documents by their ids, and has nothing of them.`,
+		example: "sallyport knowledge erasures -o json > erasures.json\nsallyport restore old.tar --data new --keys keys --erasures erasures.json"},
+		func(ctx context.Context, cl *client.Client, _ []string) ([]knowledge.Erasure, error) {
+			all := []knowledge.Erasure{}
+			for after := ""; ; {
+				page, err := cl.Documents(ctx, "", after)
+				if err != nil {
+					return nil, err
+				}
+				for _, d := range page.Documents {
+					if !d.Erased {
+						continue
+					}
+					h, err := cl.DocumentHistory(ctx, d.DocumentID)
+					if err != nil {
+						return nil, err
+					}
+					all = append(all, erasureOf(h))
+				}
+				if after = page.Next; after == "" {
+					return all, nil
+				}
+			}
+		}, func(t *table, all []knowledge.Erasure) {
+			t.row("DOCUMENT", "ASKED BY", "ERASED BY", "AT")
+			for _, e := range all {
+				t.row(e.Document, e.AskedBy, e.By, e.At)
+			}
+		})
+}
+
+// erasureOf is the erasure of a document, of all that happened to it.
+func erasureOf(h *client.KnowledgeHistory) knowledge.Erasure {
+	e := knowledge.Erasure{Document: h.DocumentID}
+	for _, what := range h.Events {
+		switch what.Kind {
+		case string(knowledge.EraseAsk):
+			e.AskedBy, e.AskedAt = what.By, what.At
+		case string(knowledge.Erased):
+			e.By, e.At = what.By, what.At
+		}
+	}
+	return e
 }

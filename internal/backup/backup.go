@@ -28,6 +28,8 @@ import (
 
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/fault"
+	"sallyport.example/internal/knowledge"
+	"sallyport.example/internal/knowledge/library"
 	"sallyport.example/internal/knowledge/shelf"
 	"sallyport.example/internal/segment"
 	"sallyport.example/internal/session"
@@ -344,6 +346,8 @@ type Restoring struct {
 	Reason     string
 	// Detail is added to the entry's detail. It is asked for once the log is there and before the entry is written.
 	Detail func(ctx context.Context, db *store.DB) (map[string]any, error)
+	// Erasures are those that were done by the gateway that was backed up, perhaps after the backup. They are done again.
+	Erasures []knowledge.Erasure
 }
 
 // Restore makes a data directory of a backup, writes the entry "restore" and closes the sessions that were open. The directory must be empty, or not
@@ -383,8 +387,23 @@ func Restore(ctx context.Context, file, dir string, how Restoring) (m Manifest, 
 		return m, 0, err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
-	closed, err = how.record(ctx, db, m)
-	return m, closed, err
+	if closed, err = how.record(ctx, db, m); err != nil {
+		return m, closed, err
+	}
+	return m, closed, how.eraseAgain(ctx, db, dir)
+}
+
+// eraseAgain destroys the keys of documents that were erased after the backup: it has them.
+func (how Restoring) eraseAgain(ctx context.Context, db *store.DB, dir string) error {
+	if len(how.Erasures) == 0 {
+		return nil
+	}
+	s, err := shelf.Open(dir)
+	if err != nil {
+		return err
+	}
+	_, err = library.EraseAgain(ctx, db, s, how.Actor, time.Now(), how.Erasures)
+	return errors.Join(err, s.Close())
 }
 
 // record writes the entry, and closes the sessions that were open.

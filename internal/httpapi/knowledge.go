@@ -164,7 +164,9 @@ type KnowledgeReaders struct {
 	Runs            []string `json:"runs"`
 	Recommendations []string `json:"recommendations"`
 	Calls           []string `json:"calls"`
-	Sent            []string `json:"sent" doc:"Calls that these sessions made afterwards, by id and operation: what was read may have left in them"`
+	Sent            []string `json:"sent" doc:"Calls that these sessions made afterwards, by id and operation, messages and requests to models among them: what was read may have left in them"`
+	Snapshots       []string `json:"snapshots" doc:"Snapshots that list some of it, by its keyed hash"`
+	Exports         []string `json:"exports" doc:"Documents of exports that have what these recommendations say"`
 }
 
 // Erasure is an erasure, done or asked for.
@@ -461,6 +463,9 @@ func (a *API) readersOf(ctx context.Context, of []*knowledge.Document) (Knowledg
 	out := KnowledgeReaders{Documents: []string{}, Sessions: r.Sessions, Agents: r.Agents, Runs: r.Runs, Recommendations: r.Recommendations, Calls: r.Calls, Sent: r.Sent}
 	for _, d := range of {
 		out.Documents = append(out.Documents, d.ID())
+	}
+	if err == nil {
+		out.Snapshots, out.Exports, err = a.o.Library.Holding(ctx, of, r)
 	}
 	return out, err
 }

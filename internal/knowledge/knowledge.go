@@ -246,3 +246,12 @@ func CheckKey(key string) error {
 	}
 	return nil
 }
+
+// Erasure says that a document was erased, and by whom.
+type Erasure struct {
+	Document string    `json:"documentId"`
+	AskedBy  string    `json:"asked_by"`
+	AskedAt  time.Time `json:"asked_at"`
+	By       string    `json:"by"`
+	At       time.Time `json:"at"`
+}

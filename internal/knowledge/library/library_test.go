@@ -702,6 +702,57 @@ func TestErasureIsDoneAgain(t *testing.T) {
 }
 
 // Neither table takes a change, a removal or a replacement, by whatever means of SQL.
+// A data directory from before an erasure, as a backup restores it, has the document erased again: with two events and their entries, and without its key. It can be done again, and takes one person's word for nothing.
+func TestEraseAgain(t *testing.T) {
+	const sentence = "Zebulon Quartermain owes the xylophone shop"
+	p := open(t, t.TempDir())
+	d, other := p.add("letters", "z", sentence), p.add("letters", "y", "Of no interest.")
+	asked := p.add("letters", "x", "Quartermain again, who was asked about.")
+	if _, _, err := p.Erase(t.Context(), "person:b", asked.ID(), "asked"); err != nil {
+		t.Fatal(err)
+	}
+	s := p.snap()
+	later := []knowledge.Erasure{
+		{Document: d.ID(), AskedBy: "person:a", By: "person:b", AskedAt: p.now, At: p.now}, {Document: asked.ID(), AskedBy: "person:a", By: "person:b", AskedAt: p.now, At: p.now},
+		{Document: knowledge.DocumentID("letters", "later"), AskedBy: "person:a", By: "person:b"},
+	}
+	p.close()
+	must(t, os.RemoveAll(filepath.Join(p.dir, shelf.Indexes))) // a backup has none
+	again := func(erasures []knowledge.Erasure) ([]string, error) {
+		db, err := store.Open(p.dir, store.Options{})
+		must(t, err)
+		texts, err := shelf.Open(p.dir)
+		must(t, err)
+		done, err := EraseAgain(t.Context(), db, texts, "local:root", p.now, erasures)
+		must(t, errors.Join(texts.Close(), db.Close()))
+		return done, err
+	}
+	for _, alone := range []knowledge.Erasure{{Document: d.ID(), AskedBy: "person:a", By: "person:a"}, {Document: d.ID(), By: "person:a"}, {Document: d.ID()}} {
+		if done, err := again([]knowledge.Erasure{alone}); !fault.Is(err, fault.ConfigurationInvalid) || len(done) > 0 {
+			t.Errorf("by one person: %v, %v", done, err)
+		}
+	}
+	for range 2 {
+		if done, err := again(later); err != nil || !slices.Equal(done, []string{d.ID(), asked.ID()}) {
+			t.Fatalf("%v, %v", done, err)
+		}
+		nothingOf(t, p.dir, sentence)
+	}
+	p.reopen()
+	p.verify()
+	if left, err := p.o.Shelf.Keyed(t.Context(), []string{d.ID(), asked.ID(), other.ID()}); err != nil || !slices.Equal(left, []string{other.ID()}) {
+		t.Errorf("%v, %v", left, err)
+	}
+	if hits := p.find(all, s.ID, "quartermain xylophone interest"); len(hits) != 1 || hits[0].Document != other.ID() {
+		t.Errorf("%+v", hits)
+	}
+	nothingOf(t, p.dir, sentence)
+	entries, _, err := p.db.Entries(t.Context(), audit.Filter{Action: "knowledge.erase", Limit: 10})
+	if err != nil || len(entries) != 2 || entries[0].Actor != "local:root" {
+		t.Errorf("%+v, %v", entries, err)
+	}
+}
+
 func TestTablesRefuseChange(t *testing.T) {
 	p := open(t, t.TempDir())
 	d := p.add("handbook", "a", "text one")

@@ -10,6 +10,45 @@ import (
 	"sallyport.example/internal/knowledge"
 )
 
+// Holding are snapshots that list any of the documents, the oldest first, and documents of the export collection that have what the recommendations in r say.
+func (l *Library) Holding(ctx context.Context, of []*knowledge.Document, r Readers) (snapshots, exports []string, err error) {
+	snapshots, exports = []string{}, []string{}
+	l.mu.RLock()
+	for _, s := range l.snapshots {
+		if slices.ContainsFunc(of, func(d *knowledge.Document) bool { then, ok := d.AtOrder(s.Order); return ok && !then.Gone() }) {
+			snapshots = append(snapshots, s.ID)
+		}
+	}
+	l.mu.RUnlock()
+	if len(r.Recommendations) == 0 {
+		return snapshots, exports, nil
+	}
+	for after := ""; ; {
+		page := l.Documents(after, knowledge.ExportCollection, 100)
+		for _, d := range page {
+			if after = d.ID(); d.Now().Erased {
+				continue
+			}
+			for _, e := range d.Events {
+				if e.Kind != knowledge.Versioned {
+					continue
+				}
+				text, err := l.Text(ctx, d, &e)
+				if err != nil {
+					return snapshots, exports, err
+				}
+				if slices.ContainsFunc(r.Recommendations, func(id string) bool { return strings.Contains(text, id) }) {
+					exports = append(exports, d.ID())
+					break
+				}
+			}
+		}
+		if len(page) < 100 {
+			return snapshots, exports, nil
+		}
+	}
+}
+
 // Log is what readers are found in.
 type Log interface {
 	Entries(ctx context.Context, f audit.Filter) (page []audit.Entry, next int64, err error)
