@@ -4,6 +4,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"sallyport.example/internal/call"
 )
 
 // recommendsPrefix begins the id of the principal that carries out what an agent recommended. No declaration can have such an id.
@@ -32,4 +34,14 @@ func (d *Declaration) recommends() (*Declaration, bool) {
 	r.Permissions = Permissions{Read: operations, Write: operations}
 	r.RecommendationActions, r.Run = nil, nil
 	return &r, len(operations) > 0 && r.seal() == nil
+}
+
+// Recommends tells whether an output of the agent can recommend an action: its schema has a place for one, or there is a map of actions.
+func (d *Declaration) Recommends() bool {
+	properties, _ := call.Get(d.OutputSchema, "properties")
+	inner, _ := call.Get(properties, "recommendation")
+	nested, _ := call.Get(inner, "properties")
+	_, below := call.Get(nested, "action")
+	_, top := call.Get(properties, "action")
+	return below || top || len(d.RecommendationActions) > 0
 }

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"encoding/json"
 	"reflect"
 	"strings"
 	"testing"
@@ -95,5 +96,22 @@ func TestUnsignedRunBeyondThisMachineIsP1(t *testing.T) {
 		if got := len(problems) == 1 && problems[0].Severity == P1 && problems[0].Field == "run.url"; got != want || !want && len(problems) > 0 {
 			t.Errorf("%s gives %v", text, problems)
 		}
+	}
+}
+
+func TestRecommends(t *testing.T) {
+	for schema, want := range map[string]bool{
+		`{"type":"object","properties":{"action":{"type":"string"}}}`:                                                         true,
+		`{"type":"object","properties":{"recommendation":{"type":"object","properties":{"action":{"type":"string"}}}}}`:       true,
+		`{"type":"object","properties":{"recommendation":{"type":"string"},"answer":{"type":"string","enum":["action"]}}}`:    false,
+		`{"type":"object","properties":{"answer":{"type":"object","properties":{"action":{"type":"string"}}}},"action":true}`: false,
+		`null`: false,
+	} {
+		if got := (&Declaration{OutputSchema: json.RawMessage(schema)}).Recommends(); got != want {
+			t.Errorf("%s: %v", schema, got)
+		}
+	}
+	if !(&Declaration{RecommendationActions: map[string]Action{"WAIT": {}}}).Recommends() {
+		t.Error("a map of actions recommends nothing")
 	}
 }

@@ -376,6 +376,16 @@ func (d *Daemon) buildFaces() error {
 		Authenticate: d.gate.Standing().Authenticate, Subscribe: d.gate.Catalogue().Subscribe,
 		Log: d.o.Log, Version: d.o.Version, Release: d.up.Release, Hold: time.Duration(d.config().Approvals.Hold),
 		Console: func(approval string) string { return d.consoleURL() + "/approvals/" + approval },
+		Recommends: func(p identity.Principal) (json.RawMessage, bool) {
+			id := p.Agent
+			if p.Kind == identity.Agent {
+				id = p.ID
+			}
+			if decl, ok := d.gate.Agents().Get(id); ok && decl.Recommends() {
+				return decl.OutputSchema, true
+			}
+			return nil, false
+		},
 		Recommend: func(ctx context.Context, p identity.Principal, session string, output json.RawMessage) (any, error) {
 			rec, err := d.runs.Submit(ctx, p, session, output)
 			return httpapi.Recommended{RecommendationID: rec.ID, State: rec.State, Why: rec.Why}, err

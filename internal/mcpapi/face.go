@@ -68,6 +68,9 @@ type Options struct {
 
 	// Recommend stores an output of the principal's session as a recommendation.
 	Recommend func(ctx context.Context, p identity.Principal, sessionID string, output json.RawMessage) (any, error)
+	// Recommends is the schema of the outputs with which the principal's agent recommends actions; false: it recommends none, and the tool is not listed.
+	// A nil func: no agent does.
+	Recommends func(p identity.Principal) (schema json.RawMessage, ok bool)
 
 	Log     *slog.Logger           // nil: no log
 	Version string                 // of this program, for clients

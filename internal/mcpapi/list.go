@@ -46,6 +46,11 @@ func (f *Face) list(ctx context.Context, p identity.Principal, req *request, mod
 				items = append(items, item{name, t.definition})
 			}
 		}
+		if f.o.Recommends != nil {
+			if schema, ok := f.o.Recommends(p); ok {
+				items = append(items, item{recommendTool, recommendDefinition(schema)})
+			}
+		}
 	case "prompts/list":
 		member = "prompts"
 		items = f.offers(ctx, p, call.Prompt, false)

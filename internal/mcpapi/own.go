@@ -48,7 +48,7 @@ var ownTools = map[string]ownTool{
 		run:       submitPlan,
 	},
 	"sallyport_validate_plan": {arguments: true, run: Gateway.ValidatePlan},
-	"sallyport_recommend":     {arguments: true, recommends: true},
+	recommendTool:             {arguments: true, recommends: true},
 	"sallyport_declare": {
 		definition: define("sallyport_declare",
 			"Ask ahead about one call (operation: comm.fetch) that a person may have to approve. Then call the tool with declaration_id alone.",
@@ -57,6 +57,16 @@ var ownTools = map[string]ownTool{
 		declares:  true,
 		run:       declareNeed,
 	},
+}
+
+// recommendTool is listed to agents whose outputs recommend actions, each with its own schema.
+const recommendTool = "sallyport_recommend"
+
+func recommendDefinition(schema json.RawMessage) json.RawMessage {
+	if kind, _ := call.GetText(schema, "type"); kind != "object" { // MCP demands it of arguments
+		schema = json.RawMessage(`{"type":"object"}`)
+	}
+	return define(recommendTool, "Recommend an action to people, who decide whether it is carried out. Cite what you read in this session.", string(schema), false)
 }
 
 // declareNeed fills in what can only be one thing: the session that the credential stands for, and the phase in which external operations run.

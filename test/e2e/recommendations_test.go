@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"sallyport.example/client"
+	"sallyport.example/internal/agent"
 )
 
 // pages is the action map of the incident advisor.
@@ -189,7 +191,13 @@ func TestSessionsRecommend(t *testing.T) {
 	if status != 201 || !bytes.Contains(answer, []byte(`"pending"`)) {
 		t.Fatalf("%d %s", status, answer)
 	}
-	// Over MCP the same is the tool sallyport_recommend.
+	// Over MCP the same is the tool sallyport_recommend, which is listed to agents that recommend, with the schema of their output.
+	own, names, _, _ := w.prelude(token)
+	if i := slices.Index(names, "sallyport_recommend"); i < 0 || !bytes.Contains(own[i], []byte(`"enum":["ESCALATE","INVESTIGATE","CLOSE","WAIT"]`)) {
+		t.Errorf("%v are listed", names)
+	} else if d, problems := agent.Parse("a.yaml", []byte(advisor(pages, 60_000))); len(own[i]) > len(d.OutputSchema)+250 {
+		t.Errorf("its definition has %d bytes, its schema %d: %v", len(own[i]), len(d.OutputSchema), problems)
+	}
 	over, err := callTool(t.Context(), w.connect(token, "", nil), "sallyport_recommend", json.RawMessage(output("WAIT", now())))
 	if err != nil || !strings.Contains(over.text(), `"recommendation_id":"rec_`) || !strings.Contains(over.text(), `"state":"advice"`) {
 		t.Errorf("over MCP: %s %v", over.text(), err)
