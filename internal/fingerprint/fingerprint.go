@@ -22,8 +22,10 @@ const (
 	shingleWords = 5
 	// minShingles is how many shingles a text has at least: fewer are in too many texts to tell them apart.
 	minShingles = 8
-	// sampled bounds the shingles that are kept of a text.
-	sampled = 256
+	// sampled is how many shingles are kept of a text that has more; of a long one, each in sampledOf, at most maxSampled: so a part of some hundred words is recognised, too.
+	sampled    = 256
+	sampledOf  = 8
+	maxSampled = 8192
 	// Alike is the share of shingles from which two texts are alike.
 	Alike = 0.5
 	// maxWords bounds the words of a text that are looked at.
@@ -91,7 +93,9 @@ func (p Print) Without(o Print) Print {
 }
 
 // Sample is what is kept of a print. It is recognised as the whole is.
-func (p Print) Sample() Print { return slices.Clone(p[:min(len(p), sampled)]) }
+func (p Print) Sample() Print {
+	return slices.Clone(p[:min(len(p), max(sampled, min(len(p)/sampledOf, maxSampled)))])
+}
 
 // Match is a text that is known, and how much of it was found.
 type Match struct {
@@ -107,27 +111,29 @@ type Known struct {
 	prints map[string]Print
 	order  []string // of ids, the oldest first
 	in     map[uint64][]string
+	hashes int // of all prints
 }
 
-// New returns a Known that keeps the newest max texts.
+// New returns a Known that keeps the newest max texts: fewer, where they are so long that their samples would take more room than those of max short ones.
 func New(max int) *Known {
 	return &Known{max: max, prints: map[string]Print{}, in: map[uint64][]string{}}
 }
 
-// Add notes a text. One that tells nothing, or whose id is known, is left out.
+// Add notes a text by its sample. One that tells nothing, or whose id is known, is left out.
 func (k *Known) Add(id string, p Print) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if _, has := k.prints[id]; has || !p.Tells() {
 		return
 	}
-	kept := p.Sample()
+	kept := slices.Clone(p[:min(len(p), maxSampled)])
 	k.prints[id] = kept
+	k.hashes += len(kept)
 	k.order = append(k.order, id)
 	for _, h := range kept {
 		k.in[h] = append(k.in[h], id)
 	}
-	if len(k.order) > k.max {
+	for len(k.order) > k.max || k.hashes > k.max*sampled+64*maxSampled {
 		k.forget(k.order[0])
 		k.order = slices.Delete(k.order, 0, 1)
 	}
@@ -143,6 +149,7 @@ func (k *Known) forget(id string) {
 			k.in[h] = left
 		}
 	}
+	k.hashes -= len(k.prints[id])
 	delete(k.prints, id)
 }
 

@@ -106,6 +106,45 @@ func TestWithout(t *testing.T) {
 	}
 }
 
+// A part of some hundred words is recognised of a text of any length that is looked at, and one of another text is not. What is kept is bounded.
+func TestPartsOfLongTexts(t *testing.T) {
+	r := rand.New(rand.NewPCG(7, 7))
+	text := func(n int) []string {
+		words := make([]string, n)
+		for i := range words {
+			words[i] = fmt.Sprintf("w%d", r.IntN(3000))
+		}
+		return words
+	}
+	for _, n := range []int{300, 2000, 5000, 20_000, 60_000} {
+		k := New(4)
+		long := text(n)
+		k.Add("long", Of(strings.Join(long, " ")).Sample())
+		missed := 0
+		for range 50 {
+			at := r.IntN(n - 220)
+			if _, ok := k.Holds(Of(strings.Join(long[at:at+220], " "))); !ok {
+				missed++
+			}
+		}
+		if missed > 1 {
+			t.Errorf("of a text of %d words %d of 50 parts were not recognised", n, missed)
+		}
+		for range 50 {
+			if m, ok := k.Holds(Of(strings.Join(text(220), " "))); ok {
+				t.Errorf("another text is like a part of one of %d words: %+v", n, m)
+			}
+		}
+	}
+	k := New(4)
+	for i := range 10 {
+		k.Add(fmt.Sprint(i), Of(strings.Join(text(maxWords/4), " ")))
+	}
+	if k.hashes > 4*sampled+64*maxSampled || len(k.order) > 4 {
+		t.Errorf("%d hashes of %d texts are kept", k.hashes, len(k.order))
+	}
+}
+
 func TestTheOldestIsForgotten(t *testing.T) {
 	k := New(3)
 	text := func(i int) string { return strings.ReplaceAll(advice, " ", fmt.Sprintf(" n%d ", i)) }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"slices"
+	"strings"
 	"time"
 
 	"sallyport.example/internal/call"
@@ -88,15 +89,22 @@ func pages(read func(after string) (page []said, last string, err error)) (all [
 }
 
 // printOf is the fingerprint of what an output does not have from what was read or from its input: whoever quotes a source, or the question, does not make
-// it an agent's words.
+// it an agent's words. What the agent itself had given to this call or one before comes back as its own words, and not as a source's, also in other pieces than it gave it in; and so does
+// everything from a call on whose arguments are not kept.
 func printOf(output json.RawMessage, reads []run.Read, input json.RawMessage) fingerprint.Print {
 	p := fingerprint.Of(textsOf(output)...)
 	if input != nil {
 		p = p.Without(fingerprint.Of(textsOf(input)...))
 	}
+	reads = slices.SortedStableFunc(slices.Values(reads), func(a, b run.Read) int { return a.At.Compare(b.At) })
+	var given []string
 	for _, one := range reads {
+		if one.Arguments == nil {
+			break
+		}
+		given = append(given, textsOf(one.Arguments)...)
 		if one.Result != nil && !one.Synthetic {
-			p = p.Without(fingerprint.Of(textsOf(one.Result)...))
+			p = p.Without(fingerprint.Of(textsOf(one.Result)...).Without(fingerprint.Of(strings.Join(given, " "))))
 		}
 	}
 	return p
