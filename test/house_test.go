@@ -28,7 +28,7 @@ var outside = map[string][]string{
 	"github.com/jackc/pgx/v5":                         {"internal/comm/query"},
 	"code.dny.dev/ssrf":                               {"internal/egress"},
 	"github.com/JohannesKaufmann/html-to-markdown/v2": {"internal/comm/fetch"},
-	"golang.org/x/net":                                {"internal/egress", "internal/comm/fetch"},
+	"golang.org/x/net":                                {"internal/egress", "internal/comm/fetch", "internal/knowledge/claims"},
 	"github.com/coreos/go-oidc/v3":                    {"internal/console"},
 	"golang.org/x/oauth2":                             {"internal/console"},
 	"github.com/chromedp":                             {},

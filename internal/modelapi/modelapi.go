@@ -111,9 +111,11 @@ func (f *Face) serve(w http.ResponseWriter, r *http.Request) {
 		form = wire.Messages
 	case path == "/v1/chat/completions" && provider == wire.OpenAI:
 		form = wire.Chat
+	case path == "/v1/embeddings" && provider == wire.OpenAI:
+		form = wire.Embeddings
 	default:
 		a.refuse(web.WithStatus(http.StatusNotFound, fault.New(fault.NotFound, "The model door does not serve this path.").
-			Try("It serves /anthropic/v1/messages, /anthropic/v1/models, /openai/v1/chat/completions and /openai/v1/models.")))
+			Try("It serves /anthropic/v1/messages, /anthropic/v1/models, /openai/v1/chat/completions, /openai/v1/embeddings and /openai/v1/models.")))
 		return
 	}
 	a.method(http.MethodPost, func() { a.ask(form) })

@@ -2,7 +2,7 @@
 // fields. A sentence without fields is neither confirmed nor denied by anybody: that would take a judge, which this version has not.
 //
 // Promises: the sources that the operator configured are always asked, and no others count; seven of ten are compared in whole numbers; a source that is silent,
-// fails or contradicts itself does not confirm; sources that confirm by one text, or by documents of one host, are one.
+// fails or contradicts itself does not confirm; sources that confirm by one text, or by documents of one domain, are one.
 package claims
 
 import (
@@ -11,9 +11,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
+
+	"golang.org/x/net/publicsuffix"
 
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/fault"
@@ -68,7 +71,7 @@ type Source struct {
 
 	citations []library.Citation
 	labels    []string
-	origins   []string // texts and hosts that it confirms by
+	origins   []string // texts and domains that it confirms by
 }
 
 // Answer says whether a claim is valid.
@@ -170,7 +173,7 @@ func verdicts(sources []Source) map[string]string {
 	return said
 }
 
-// count tells how many independent sources confirm, of how many that count. Sources that confirm by one text or one host are one.
+// count tells how many independent sources confirm, of how many that count. Sources that confirm by one text or one domain are one.
 func count(sources []Source) (confirmed, all int) {
 	seen := map[string]int{} // an origin's group
 	groups := map[int]bool{}
@@ -242,7 +245,7 @@ func (k *Checker) ask(ctx context.Context, r knowledge.Reader, snapshot, name st
 			yes++
 			s.origins = append(s.origins, "text:"+words(record.Quote))
 			if u, err := url.Parse(h.Key); err == nil && u.Host != "" {
-				s.origins = append(s.origins, "host:"+strings.ToLower(u.Hostname()))
+				s.origins = append(s.origins, "domain:"+domain(u.Hostname()))
 			}
 		}
 	}
@@ -251,6 +254,18 @@ func (k *Checker) ask(ctx context.Context, r knowledge.Reader, snapshot, name st
 		*s.Confirms = yes > 0
 	}
 	return s
+}
+
+// domain is who a host belongs to, as far as its name tells: evil.example of www.evil.example. An address stands for itself.
+func domain(host string) string {
+	host = strings.TrimSuffix(strings.ToLower(host), ".")
+	if ip, err := netip.ParseAddr(host); err == nil {
+		return ip.Unmap().String()
+	}
+	if registered, err := publicsuffix.EffectiveTLDPlusOne(host); err == nil {
+		return registered
+	}
+	return host
 }
 
 func clip(s string) string {

@@ -150,12 +150,18 @@ func TestSources(t *testing.T) {
 	}
 }
 
-// Ten copies of one text, and ten pages of one host, are one source.
+// Ten copies of one text, ten pages of one host, and ten hosts of one domain or address are one source.
 func TestCopiesAreOne(t *testing.T) {
 	for name, add := range map[string]func(d *desk, i int){
 		"one text": func(d *desk, i int) { d.add(fmt.Sprint("s", i), fmt.Sprint(i), "# Acme Ltd\n\nfounded: 1999-05-01\n") },
 		"one host": func(d *desk, i int) {
 			d.add(fmt.Sprint("s", i), fmt.Sprintf("https://evil.example/%d", i), fmt.Sprintf("| company | x%d | founded |\n|---|---|---|\n| Acme Ltd | %d | 1999-05-01 |\n", i, i))
+		},
+		"one domain": func(d *desk, i int) {
+			d.add(fmt.Sprint("s", i), fmt.Sprintf("https://host%d.evil.co.uk/", i), fmt.Sprintf("| company | x%d | founded |\n|---|---|---|\n| Acme Ltd | %d | 1999-05-01 |\n", i, i))
+		},
+		"one server": func(d *desk, i int) {
+			d.add(fmt.Sprint("s", i), fmt.Sprintf("http://%s:%d/", []string{"192.0.2.1", "[::ffff:192.0.2.1]"}[i%2], 8000+i), fmt.Sprintf("| company | x%d | founded |\n|---|---|---|\n| Acme Ltd | %d | 1999-05-01 |\n", i, i))
 		},
 	} {
 		d := newDesk(t)
@@ -165,6 +171,18 @@ func TestCopiesAreOne(t *testing.T) {
 		}
 		if a := d.ask(people, acme); said(a) != strings.Repeat("y", 10) || a.Valid {
 			t.Errorf("%s: %+v", name, a)
+		}
+	}
+}
+
+// Ten domains are ten sources, also where one authority gives out their names.
+func TestDomains(t *testing.T) {
+	for host, want := range map[string]string{
+		"www.Evil.example": "evil.example", "a.b.evil.co.uk": "evil.co.uk", "evil.example.": "evil.example", "localhost": "localhost", "alice.github.io": "alice.github.io", "bob.github.io": "bob.github.io",
+		"192.0.2.1": "192.0.2.1", "::ffff:192.0.2.1": "192.0.2.1", "2001:DB8::1": "2001:db8::1", "co.uk": "co.uk",
+	} {
+		if got := domain(host); got != want {
+			t.Errorf("%s: %s, want %s", host, got, want)
 		}
 	}
 }

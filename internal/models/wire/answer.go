@@ -28,8 +28,11 @@ func CheckAnswer(form Form, model string, answersAs []string, answer []byte) err
 		return fault.New(fault.ResultInvalid, "The provider's answer is no object; it was discarded.")
 	}
 	parts := "content"
-	if form == Chat {
+	switch form {
+	case Chat:
 		parts = "choices"
+	case Embeddings:
+		parts = "data"
 	}
 	if list, ok := call.Get(answer, parts); !ok || list[0] != '[' {
 		return fault.New(fault.ResultInvalid, "The provider's answer has no %s; it was discarded.", parts)

@@ -8,7 +8,7 @@ import (
 )
 
 // Block is a part of a conversation that stays as it is from turn to turn: a message or a part of one, the description of a tool, a part of the system
-// message; and as one block, all the rest of the request.
+// message; a text to embed; and as one block, all the rest of the request.
 type Block struct {
 	// JSON is the block without what only says what the provider caches, which moves from turn to turn.
 	JSON json.RawMessage
@@ -33,6 +33,14 @@ func Blocks(form Form, body []byte, message string) (all []Block) {
 					all = append(all, ofMessage(form, m)...)
 				}
 				ours = false
+			}
+		case "input": // of embeddings
+			if v[0] != '[' {
+				all = append(all, block(name, v))
+				continue
+			}
+			for e := range call.Elements(v) {
+				all = append(all, block(name, e))
 			}
 		case "system", "tools":
 			if v[0] == '[' {

@@ -111,6 +111,26 @@ func imageData(p *parser, at string, v json.RawMessage) {
 
 const base64Letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/="
 
+// embeddingsFields are those of OpenAI's embeddings.
+var embeddingsFields = fields{
+	"model": name, "input": inputs, "encoding_format": word("float", "base64"), "dimensions": count, "user": text,
+}
+
+// maxInputs bounds the texts of one request for embeddings.
+const maxInputs = 2048
+
+// inputs accepts a text or a list of texts. Numbers of tokens are refused: nothing here reads what they stand for.
+func inputs(p *parser, at string, v json.RawMessage) {
+	n := 0
+	textOr(list(func(p *parser, at string, v json.RawMessage) {
+		if _, ok := call.Text(v); !ok {
+			p.fail(at, "It must be a text or a list of texts; nothing here reads tokens.", "Send the text itself.")
+		} else if n++; n > maxInputs {
+			p.fail(at, "At most 2048 texts at a time.", "Send several requests.")
+		}
+	}))(p, at, v)
+}
+
 // chatFields are those of OpenAI's chat completions.
 var chatFields = fields{
 	"model": name, "messages": list(chatMessage), "stream": orNull(boolean), "stream_options": orNull(of(fields{"include_usage": boolean, "include_obfuscation": boolean})),

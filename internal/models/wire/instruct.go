@@ -7,10 +7,10 @@ import (
 )
 
 // Instruct puts a system message in front of a request, in the provider's own form: Anthropic's as the first block of the member system, OpenAI's as the
-// first of the messages. It looks at nothing that the client says: a copy of the message in the client's own text stays the client's text. Without a message
-// the request is as it was. The answer is canonical.
+// first of the messages. It looks at nothing that the client says: a copy of the message in the client's own text stays the client's text. Without a message,
+// and where nobody is talked to, the request is as it was. The answer is canonical.
 func Instruct(form Form, body []byte, message string) (json.RawMessage, error) {
-	if message == "" {
+	if message == "" || form == Embeddings {
 		return body, nil
 	}
 	text, err := call.Encode(message)

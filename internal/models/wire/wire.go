@@ -1,4 +1,4 @@
-// Package wire holds the forms in which agents ask models: requests and answers of Anthropic's messages and of OpenAI's chat completions, and the errors
+// Package wire holds the forms in which agents ask models: requests and answers of Anthropic's messages and of OpenAI's chat completions and embeddings, and the errors
 // that their SDKs read.
 //
 // Promises: it is pure. What a request may contain is a list of what is allowed: fields, kinds of content, types of tools, beta features. Whatever is not
@@ -21,11 +21,12 @@ import (
 type Form string
 
 const (
-	Messages Form = "anthropic.messages" // POST /v1/messages
-	Chat     Form = "openai.chat"        // POST /chat/completions
+	Messages   Form = "anthropic.messages" // POST /v1/messages
+	Chat       Form = "openai.chat"        // POST /chat/completions
+	Embeddings Form = "openai.embeddings"  // POST /embeddings; nobody is talked to
 )
 
-// Forms are all of them.
+// Forms are those in which a model is talked to.
 var Forms = []Form{Messages, Chat}
 
 // Provider is who speaks a form.
@@ -44,7 +45,7 @@ func (f Form) Provider() Provider {
 	switch f {
 	case Messages:
 		return Anthropic
-	case Chat:
+	case Chat, Embeddings:
 		return OpenAI
 	}
 	return ""
@@ -52,8 +53,11 @@ func (f Form) Provider() Provider {
 
 // Path is where a provider takes the form, after its base address.
 func (f Form) Path() string {
-	if f == Messages {
+	switch f {
+	case Messages:
 		return "/v1/messages"
+	case Embeddings:
+		return "/embeddings"
 	}
 	return "/chat/completions"
 }
@@ -130,6 +134,8 @@ func Parse(form Form, beta []string, body []byte, allow []string) (Request, erro
 		p.object("", body, messagesFields, "model", "messages", "max_tokens")
 	case Chat:
 		p.object("", body, chatFields, "model", "messages")
+	case Embeddings:
+		p.object("", body, embeddingsFields, "model", "input")
 	default:
 		return r, fault.New(fault.RequestMalformed, "There is no such form of request.").At("form")
 	}

@@ -283,3 +283,37 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// A request for embeddings has texts and nothing else: each is a part that is read by itself, tokens are refused, and no system message is put in front.
+func TestEmbeddings(t *testing.T) {
+	for s, parts := range map[string]int{
+		`{"model":"m","input":"a text"}`: 2, `{"model":"m","input":["one","two"],"encoding_format":"base64","dimensions":256,"user":"u"}`: 3,
+	} {
+		r, err := Parse(Embeddings, nil, canonical(t, s), nil)
+		if err != nil {
+			t.Fatalf("%s: %v", s, err)
+		}
+		if all := Blocks(Embeddings, r.Body, "the gateway's message"); len(all) != parts {
+			t.Errorf("%s: %d parts", s, len(all))
+		}
+		if instructed, err := Instruct(Embeddings, r.Body, "the gateway's message"); err != nil || string(instructed) != string(r.Body) || string(r.Body) != string(canonical(t, s)) {
+			t.Errorf("%s is sent as %s, %v", s, instructed, err)
+		}
+	}
+	for s, field := range map[string]string{
+		`{"model":"m"}`: "input", `{"input":"x"}`: "model", `{"model":"m","input":[1,2]}`: "input", `{"model":"m","input":[[1,2]]}`: "input", `{"model":"m","input":{"text":"x"}}`: "input",
+		`{"model":"m","input":"x","stream":true}`: "stream", `{"model":"m","input":"x","messages":[]}`: "messages", `{"model":"m","input":"x","encoding_format":"int8"}`: "encoding_format",
+		`{"model":"m","input":"x","dimensions":-1}`: "dimensions", `{"model":"m","input":"x","file_id":"f"}`: "file_id", `{"model":"m","input":[` + strings.Repeat(`"",`, maxInputs) + `""]}`: "input",
+	} {
+		if _, err := Parse(Embeddings, nil, canonical(t, s), nil); !fault.Is(err, fault.RequestMalformed) || fault.Of(err).Field != field {
+			t.Errorf("%.80s: %v", s, err)
+		}
+	}
+	for answer, code := range map[string]fault.Code{
+		`{"object":"list","model":"m","data":[{"index":0,"embedding":[0.5]}]}`: "", `{"model":"m"}`: fault.ResultInvalid, `{"model":"m","choices":[]}`: fault.ResultInvalid, `{"model":"n","data":[]}`: fault.OutputInvalid,
+	} {
+		if err := CheckAnswer(Embeddings, "m", nil, []byte(answer)); (err == nil) != (code == "") || err != nil && !fault.Is(err, code) {
+			t.Errorf("%s: %v", answer, err)
+		}
+	}
+}
