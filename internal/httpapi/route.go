@@ -162,7 +162,7 @@ func (s *side) operation(rt route) huma.Operation {
 	return huma.Operation{
 		OperationID: strings.ToLower(rt.method) + strings.NewReplacer("/", "-", "{", "", "}", "").Replace(rt.path),
 		Method:      rt.method, Path: rt.path, Summary: summary, Tags: []string{s.tag}, DefaultStatus: rt.status, Hidden: rt.twin,
-		MaxBodyBytes:    maxBody,
+		MaxBodyBytes:    cmp.Or(rt.limit, maxBody),
 		BodyReadTimeout: -1, // readBody has read it; a deadline of huma's would end the request while a long call runs
 		Responses: map[string]*huma.Response{"default": {
 			Description: "Refused", Content: map[string]*huma.MediaType{"application/problem+json": {Schema: problem}},

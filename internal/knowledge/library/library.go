@@ -235,7 +235,7 @@ func (l *Library) AddVersion(ctx context.Context, by, id string, expected int, a
 			return e, &Moved{s.Version.Version, fault.New(fault.Conflict, "The document is at version %d, and not at %d.", s.Version.Version, expected).
 				At("expected_version").Try("Read the newest version, and add yours after it.")}
 		}
-		if a.UnlessSame {
+		if a.UnlessSame && !s.Withdrawn { // of a withdrawn one, its text is refused
 			switch text, err := l.Text(ctx, d, s.Version); {
 			case err != nil:
 				return e, err
