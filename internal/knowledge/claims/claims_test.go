@@ -150,6 +150,26 @@ func TestSources(t *testing.T) {
 	}
 }
 
+// Sources that can't be asked confirm nothing: the claim is checked all the same, is not valid, and is on record as possible poisoning.
+func TestFailedSourcesConfirmNothing(t *testing.T) {
+	d := newDesk(t)
+	d.add("registry", "acme", "company,founded\nAcme Ltd,1999-05-01\n")
+	d.add("handbook", "acme", "# ACME Ltd\n\n- Founded: May 1, 1999\n")
+	d.sources = []string{"knowledge.registry", "knowledge.handbook"}
+	if a := d.ask(people, acme); !a.Valid {
+		t.Fatalf("%+v", a)
+	}
+	gone, stop := context.WithCancel(t.Context())
+	stop()
+	a, err := d.Validate(gone, people, audit.Entry{}, "", acme, nil)
+	if err != nil || said(a) != "--" || a.Valid || a.Confidence != 0 {
+		t.Errorf("%+v, %v", a, err)
+	}
+	if e := d.entries[len(d.entries)-1]; e.Decision != "deny" || !strings.Contains(e.Reason, "possible poisoning") {
+		t.Errorf("on record as %+v", e)
+	}
+}
+
 // Ten copies of one text, ten pages of one host, and ten hosts of one domain or address are one source.
 func TestCopiesAreOne(t *testing.T) {
 	for name, add := range map[string]func(d *desk, i int){
