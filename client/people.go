@@ -299,6 +299,44 @@ func (c *Client) ApproveAgent(ctx context.Context, agent, digest, reason string)
 	}{digest, reason})
 }
 
+// ApprovalBundle are approvals of declarations that a gateway signed for others.
+type ApprovalBundle struct {
+	Bundle    string    `json:"bundle"`
+	Agents    []string  `json:"agents"`
+	Key       string    `json:"key"` // under which it is accepted
+	ExpiresAt time.Time `json:"expires_at"`
+}
+
+// ImportedApprovals says what became of such a bundle at another gateway.
+type ImportedApprovals struct {
+	SignedBy string             `json:"signed_by"`
+	SignedAt time.Time          `json:"signed_at"`
+	Agents   []ImportedApproval `json:"agents"`
+}
+
+// ImportedApproval is what became of one of the approvals.
+type ImportedApproval struct {
+	AgentID  string `json:"agent_id"`
+	Digest   string `json:"digest"`
+	Imported bool   `json:"imported"`
+	Why      string `json:"why,omitempty"` // why it was not
+}
+
+// ExportApprovals signs the approvals of agents, or of all, for other gateways. For people who approve.
+func (c *Client) ExportApprovals(ctx context.Context, agents []string, life time.Duration) (*ApprovalBundle, error) {
+	return do[ApprovalBundle](ctx, c, http.MethodPost, "/v1/agents/approvals/export", struct {
+		Agents    []string `json:"agents,omitempty"`
+		ExpiresIn int64    `json:"expires_in,omitempty"`
+	}{agents, int64(life / time.Second)})
+}
+
+// ImportApprovals takes over approvals that another gateway signed. For people who approve.
+func (c *Client) ImportApprovals(ctx context.Context, bundle string) (*ImportedApprovals, error) {
+	return do[ImportedApprovals](ctx, c, http.MethodPost, "/v1/agents/approvals/import", struct {
+		Bundle string `json:"bundle"`
+	}{bundle})
+}
+
 // AgentDifference compares an agent's declaration with the one that was approved.
 func (c *Client) AgentDifference(ctx context.Context, agent string) (*AgentDifference, error) {
 	return get[AgentDifference](ctx, c, "/v1/agents/"+seg(agent)+"/diff", nil)

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -62,7 +64,7 @@ needs --yes.`,
 	}, (*table).agent)
 	reasonFlag(restore, &reason)
 	return group("agents", "See the declared agents, approve their declarations, let one work, put one aside",
-		append([]*cobra.Command{list, one, c.agentDiff(), c.approveAgents(), c.auditAgents(), aside, restore}, c.agentRuns()...)...)
+		append([]*cobra.Command{list, one, c.agentDiff(), c.approveAgents(), c.agentApprovals(), c.auditAgents(), aside, restore}, c.agentRuns()...)...)
 }
 
 // shownAgent is an agent with what it has used of its quotas.
@@ -221,6 +223,61 @@ two people (declarations.approvers).`,
 	f.StringVar(&reason, "reason", "", "why, for the record")
 	f.BoolVar(&all, "all", false, "print what is new in all declarations that wait, and approve that")
 	return cmd
+}
+
+// maxApprovals bounds a file with approvals, in bytes.
+const maxApprovals = 1 << 20
+
+func (c *cli) agentApprovals() *cobra.Command {
+	var life time.Duration
+	export := c.asPerson(about{
+		use: "export [AGENT…]", short: "Print approvals of declarations, signed for other gateways", args: cobra.ArbitraryArgs, prints: true,
+		long: `What it prints is taken over by a gateway whose configuration names this one's key (audit.pub in the data directory) under declarations.trusted, with
+sallyport agents approvals import. Without AGENT it has all that people approved as they are loaded.`,
+		example: "sallyport agents approvals export > approvals.txt\nsallyport agents approvals export research-assistant --for 24h",
+	}, func(ctx context.Context, cl *client.Client, args []string) error {
+		b, err := cl.ExportApprovals(ctx, args, life)
+		if err != nil {
+			return err
+		}
+		if c.output == "table" { // as import takes it
+			_, err = fmt.Fprint(c.out, b.Bundle)
+			return err
+		}
+		return c.print(b, nil)
+	})
+	export.Flags().DurationVar(&life, "for", 7*24*time.Hour, "how long it can be taken over, at most 2160h")
+	take := c.asPerson(about{
+		use: "import FILE", short: "Take over approvals that another gateway signed", args: cobra.ExactArgs(1), prints: true,
+		long: `FILE is what sallyport agents approvals export wrote; - is standard input. An approval counts only for the declaration that is loaded here, with as many votes as it
+takes here, of people who have the role approver here. Exit code 1 if one of them was not taken over.`,
+		example: "sallyport agents approvals import approvals.txt",
+	}, func(ctx context.Context, cl *client.Client, args []string) error {
+		var text []byte
+		var err error
+		if args[0] == "-" {
+			text, err = io.ReadAll(io.LimitReader(c.in, maxApprovals+1))
+		} else {
+			text, err = readRegular(args[0], maxApprovals)
+		}
+		if err != nil {
+			return err
+		}
+		in, err := cl.ImportApprovals(ctx, string(text))
+		if err != nil {
+			return err
+		}
+		all := !slices.ContainsFunc(in.Agents, func(a client.ImportedApproval) bool { return !a.Imported })
+		return c.judged(in, all, func(t *table) {
+			t.field("signed by", in.SignedBy)
+			t.field("at", in.SignedAt)
+			t.row("AGENT", "DIGEST", "IMPORTED", "WHY NOT")
+			for _, a := range in.Agents {
+				t.row(a.AgentID, a.Digest, a.Imported, a.Why)
+			}
+		})
+	})
+	return group("approvals", "Carry approvals of declarations from one gateway to others", export, take)
 }
 
 // approveAll shows what waits and approves it by the digests that were shown.

@@ -4,7 +4,7 @@ import "strings"
 
 // doing are the names of actions for people. Each says what was done; who did it stands beside it.
 var doing = map[string]string{
-	"agent.approve": "declaration approved", "agent.change": "declaration changed", "agent.quarantine": "agent quarantined", "agent.restore": "agent taken out of quarantine",
+	"agent.approve": "declaration approved", "agent.export": "approval exported", "agent.change": "declaration changed", "agent.quarantine": "agent quarantined", "agent.restore": "agent taken out of quarantine",
 	"anchor.move": "anchor moved", "approval.approve": "request approved", "approval.ask": "people asked", "approval.defer": "request postponed",
 	"approval.drill": "people asked", "approval.expire": "request ran out of time", "approval.modify": "request changed", "approval.reject": "request rejected",
 	"approval.supersede": "request withdrawn", "audit.archive": "part of the log archived", "check": "asked in advance", "claim": "claim checked",

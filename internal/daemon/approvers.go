@@ -12,6 +12,7 @@ import (
 	"sallyport.example/internal/agent"
 	"sallyport.example/internal/agent/approved"
 	"sallyport.example/internal/approval"
+	"sallyport.example/internal/audit"
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/policy"
 	"sallyport.example/internal/sentence"
@@ -20,10 +21,22 @@ import (
 
 // DeclarationsConfig says who approves declarations of agents.
 type DeclarationsConfig struct {
-	Approvers int `yaml:"approvers,omitempty" json:"approvers,omitempty" jsonschema:"How many people have to approve the declaration of an operator agent that may use everything, or operations of risk HIGH or CRITICAL: 1 or 2. All others take one. Default: 2 where at least two of the people can answer, else 1."`
+	Approvers int      `yaml:"approvers,omitempty" json:"approvers,omitempty" jsonschema:"How many people have to approve the declaration of an operator agent that may use everything, or operations of risk HIGH or CRITICAL: 1 or 2. All others take one. Default: 2 where at least two of the people can answer, else 1."`
+	Trusted   []string `yaml:"trusted,omitempty" json:"trusted,omitempty" jsonschema:"Public keys (audit.pub) of other gateways whose signed approvals of declarations this one takes over (sallyport agents approvals import)."`
 }
 
+// maxTrusted bounds the keys of other gateways.
+const maxTrusted = 20
+
 func (c *Config) checkDeclarations(p *complaints) {
+	for i, key := range c.Declarations.Trusted {
+		if _, err := audit.ParsePublicKey(key); err != nil {
+			p.bad(fmt.Sprintf("declarations.trusted[%d]", i), "write what the other gateway's audit.pub holds", "is no public key")
+		}
+	}
+	if len(c.Declarations.Trusted) > maxTrusted {
+		p.bad("declarations.trusted", "remove keys that sign nothing any more", "has more than %d keys", maxTrusted)
+	}
 	n := c.Declarations.Approvers
 	switch {
 	case n < 0 || n > 2:
@@ -115,8 +128,28 @@ func (d *Daemon) openApprovals(ctx context.Context) (err error) {
 		},
 		Now:     func() time.Time { return time.Now().UTC() },
 		Changed: func(id string) { d.gate.AgentChanged(id) },
+		Signer:  d.store.Signer(), Trusted: func() []string { return d.config().Declarations.Trusted }, LastAside: d.lastAside,
 	})
 	return err
+}
+
+// lastAside is when an agent was put aside last; zero: never.
+func (d *Daemon) lastAside(ctx context.Context, id string) (last time.Time, err error) {
+	for f := (audit.Filter{Agent: id, Action: "agent.quarantine"}); ; {
+		page, next, err := d.store.Entries(ctx, f)
+		if err != nil {
+			return last, err
+		}
+		for _, e := range page {
+			if e.At.After(last) {
+				last = e.At
+			}
+		}
+		if next < 0 {
+			return last, nil
+		}
+		f.Min = next + 1
+	}
 }
 
 // adoptDeclarations approves by rule what ran before there were approvals: the declarations that are as the last start found them. So it does with the

@@ -359,6 +359,7 @@ comm:
 # other declarations take one. The default is 2 where at least two of the people can answer.
 # declarations:
 #   approvers: 1
+#   trusted: []   # public keys (audit.pub) of other gateways whose signed approvals this one takes over
 
 # Circuit breakers: after so many failures in a row a server, or an agent, is left alone until one call may try. count_reads: errors that a server
 # answers reads with count for the agent, too.

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"context"
 	"net/http"
+	"time"
 
 	"sallyport.example/internal/agent/approved"
 	"sallyport.example/internal/agent/deployed"
@@ -17,6 +18,17 @@ var approver = []identity.Role{identity.Approver}
 type ApproveAgentBody struct {
 	Digest string `json:"digest" maxLength:"128" doc:"Of the declaration as it is loaded: see GET /v1/agents/{id}."`
 	Reason string `json:"reason,omitempty" maxLength:"2000" doc:"Goes on the record."`
+}
+
+// ExportApprovalsBody says which approvals are exported, and for how long.
+type ExportApprovalsBody struct {
+	Agents    []string `json:"agents,omitempty" maxItems:"1000" doc:"Absent: all that people approved as they are loaded."`
+	ExpiresIn int64    `json:"expires_in,omitempty" minimum:"0" maximum:"7776000" doc:"For how many seconds they can be taken over. Default: 7 days."`
+}
+
+// ImportApprovalsBody is what another gateway exported.
+type ImportApprovalsBody struct {
+	Bundle string `json:"bundle" maxLength:"1048576" doc:"As the export gave it."`
 }
 
 // QuotaList is the use of each quota.
@@ -35,6 +47,14 @@ func (a *API) declaredRoutes(s *side) {
 				return Agent{}, err
 			}
 			return a.agentByID(in.ID)
+		})
+	handle(s, route{method: http.MethodPost, path: "/v1/agents/approvals/export", roles: approver, summary: "Sign approvals of declarations for other gateways"},
+		func(ctx context.Context, p identity.Principal, in *struct{ Body ExportApprovalsBody }) (approved.Bundle, error) {
+			return a.o.Approved.Export(ctx, p.String(), in.Body.Agents, time.Duration(in.Body.ExpiresIn)*time.Second)
+		})
+	handle(s, route{method: http.MethodPost, path: "/v1/agents/approvals/import", roles: approver, summary: "Take over approvals that another gateway signed, under a key that the configuration names"},
+		func(ctx context.Context, p identity.Principal, in *struct{ Body ImportApprovalsBody }) (approved.Imported, error) {
+			return a.o.Approved.Import(ctx, p.String(), in.Body.Bundle)
 		})
 	handle(s, route{method: http.MethodGet, path: "/v1/quotas", roles: readers, summary: "What agents have used of their quotas"},
 		func(ctx context.Context, _ identity.Principal, in *struct {

@@ -442,6 +442,8 @@ var endpoints = []endpoint{
 	{"GET", "/v1/agents/audit", "", "viewer approver operator auditor"},
 	{"GET", "/v1/agents/{id}/diff", "", "viewer approver operator auditor"},
 	{"POST", "/v1/agents/{id}/approve", `{"digest":"x"}`, "approver"},
+	{"POST", "/v1/agents/approvals/export", `{}`, "approver"},
+	{"POST", "/v1/agents/approvals/import", `{"bundle":"x"}`, "approver"},
 	{"POST", "/v1/agents/{id}/quarantine", `{"reason":"x"}`, "operator"},
 	{"POST", "/v1/agents/{id}/restore", `{"reason":"x"}`, "operator"},
 	{"POST", "/v1/agents/{id}/runs", `{"input":{}}`, "operator approver"},

@@ -210,3 +210,74 @@ func TestInitApproves(t *testing.T) {
 		t.Errorf("%d entries", found)
 	}
 }
+
+// TestApprovalsOfAFleet: what people approved at one gateway is taken over by another whose configuration names the key of the first, by the command line.
+func TestApprovalsOfAFleet(t *testing.T) {
+	const people = "people: [{id: admin, roles: [admin]}, {id: alice, roles: [approver]}]\n"
+	first := newPlace(t, people, declaration("bot"))
+	first.leaveAgents = true
+	one := launch(t, first)
+	agents, err := one.root.Agents(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if code, _, said := one.command(nil, "agents", "approvals", "export"); code != 1 || !strings.Contains(said, "nothing to export") {
+		t.Errorf("%d %s", code, said)
+	}
+	if _, err := one.person("alice", "approver").ApproveAgent(t.Context(), "bot", agents[0].Digest, ""); err != nil {
+		t.Fatal(err)
+	}
+	code, bundle, said := one.command(nil, "agents", "approvals", "export", "bot", "--for", "1h")
+	if code != 0 || !strings.HasPrefix(bundle, "sallyport-approvals v1\n") {
+		t.Fatalf("%d %s %s", code, bundle, said)
+	}
+	key, err := os.ReadFile(first.data + "/audit.pub")
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := t.TempDir() + "/approvals.txt"
+	write(t, file, bundle)
+
+	strange := newPlace(t, people, declaration("bot"))
+	strange.leaveAgents = true
+	if code, out, said := launch(t, strange).command(nil, "agents", "approvals", "import", file); code != 1 || !strings.Contains(said, "declarations.trusted") {
+		t.Errorf("a gateway that trusts no other: %d %s %s", code, out, said)
+	}
+	second := newPlace(t, people+"declarations: {approvers: 1, trusted: ["+strings.TrimSpace(string(key))+"]}\n", declaration("bot"))
+	second.leaveAgents = true
+	two := launch(t, second)
+	if code, out, said := two.command(strings.NewReader(strings.Replace(bundle, "alice", "admin", 1)), "agents", "approvals", "import", "-"); code != 1 || !strings.Contains(said, "it was changed since") {
+		t.Errorf("forged: %d %s %s", code, out, said)
+	}
+	if code, out, said := two.command(nil, "agents", "approvals", "import", file); code != 0 || !strings.Contains(out, "bot") {
+		t.Errorf("%d %s %s", code, out, said)
+	}
+	a, err := two.root.Agent(t.Context(), "bot")
+	if err != nil || a.Approval.State != "approved" || len(a.Approval.Votes) != 1 || a.Approval.Votes[0].Person != "alice" || !strings.Contains(a.Approval.Text, "signed by sallyport/") {
+		t.Errorf("%+v %v", a, err)
+	}
+	if all := two.recorded("agent.approve"); len(all) != 1 || all[0].Actor != "person:admin" || !strings.Contains(string(all[0].Detail), "signed_by") {
+		t.Errorf("on record: %+v", all)
+	}
+	if code, out, _ := two.command(nil, "agents", "approvals", "import", file); code != 1 || !strings.Contains(out, "already") {
+		t.Errorf("twice: %d %s", code, out)
+	}
+
+	write(t, file, bundle)
+	third := newPlace(t, people+"declarations: {approvers: 1, trusted: ["+strings.TrimSpace(string(key))+"]}\n", declaration("bot"))
+	third.leaveAgents = true
+	three := launch(t, third)
+	if _, err := three.root.Quarantine(t.Context(), "bot", "test"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := three.root.Restore(t.Context(), "bot", "test"); err != nil {
+		t.Fatal(err)
+	}
+	if code, out, _ := three.command(nil, "agents", "approvals", "import", file); code != 1 || !strings.Contains(out, "put aside") {
+		t.Errorf("signed before the agent was put aside: %d %s", code, out)
+	}
+	if err := two.stop(); err != nil {
+		t.Fatal(err)
+	}
+	second.verify(t)
+}

@@ -48,6 +48,9 @@ type Word struct {
 	Votes       []Vote          `json:"votes"`
 	Rule        string          `json:"rule,omitempty"` // the rule that approved it; "": people
 	At          time.Time       `json:"at"`             // of the newest vote, or when the rule approved it
+	// SignedBy names the key of the gateway that the votes were given at, and SignedAt is when it signed them; "": they were given here.
+	SignedBy string    `json:"signed_by,omitempty"`
+	SignedAt time.Time `json:"signed_at,omitzero"`
 }
 
 // Record is what is kept of one agent.
@@ -64,7 +67,7 @@ type Store interface {
 	SaveAgentApprovals(ctx context.Context, records []Record, entries ...audit.Entry) error
 }
 
-// Options are the options of New. Every field is needed.
+// Options are the options of New. Every field without a word about that is needed.
 type Options struct {
 	Store  Store
 	Agents func() agent.Set // those that are declared now
@@ -80,6 +83,12 @@ type Options struct {
 	Now      func() time.Time
 	// Changed is called after an approval. It must not block.
 	Changed func(agent string)
+
+	// Signer signs approvals for other gateways, Trusted are the public keys of those whose approvals are taken over, and LastAside is when the agent was put
+	// aside last; zero: never. They are needed by Export and Import alone.
+	Signer    *audit.Signer
+	Trusted   func() []string
+	LastAside func(ctx context.Context, agent string) (time.Time, error)
 }
 
 // Book holds the approvals. Make it with New. Safe for concurrent use.
@@ -239,7 +248,11 @@ func (w *Word) by() string {
 		}
 		people = append(people, name)
 	}
-	return strings.Join(people, " and ")
+	text := strings.Join(people, " and ")
+	if w.SignedBy != "" {
+		text += " (signed by " + w.SignedBy + ")"
+	}
+	return text
 }
 
 // version is the version that the declaration names.
@@ -411,6 +424,9 @@ type detail struct {
 	InForce  bool     `json:"in_force"`
 	Before   string   `json:"before,omitempty"`
 	Breaking []string `json:"breaking,omitempty"`
+
+	SignedBy string    `json:"signed_by,omitempty"`
+	SignedAt time.Time `json:"signed_at,omitzero"`
 }
 
 func (r Record) before() string {

@@ -43,6 +43,8 @@ type world struct {
 	people   map[string]approval.Voter
 	changed  []string
 	now      time.Time
+	trusted  func() []string // for export and import
+	aside    func(context.Context, string) (time.Time, error)
 	*approved.Book
 }
 
@@ -72,7 +74,7 @@ func (w *world) open() {
 	w.t.Helper()
 	var err error
 	w.Book, err = approved.New(w.t.Context(), approved.Options{
-		Store: w.db, Agents: func() agent.Set { return w.set }, Needed: func(*agent.Declaration) int { return w.needed },
+		Signer: w.db.Signer(), Trusted: w.trusted, LastAside: w.aside, Store: w.db, Agents: func() agent.Set { return w.set }, Needed: func(*agent.Declaration) int { return w.needed },
 		LoadedBy: func(string) string { return w.loadedBy }, Now: func() time.Time { return w.now }, Expires: func() time.Duration { return 30 * time.Minute }, People: func() (all []approval.Voter) {
 			for _, p := range w.people {
 				all = append(all, p)
