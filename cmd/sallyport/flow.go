@@ -13,6 +13,7 @@ import (
 	"sallyport.example/internal/daemon"
 	detect "sallyport.example/internal/screen"
 	"sallyport.example/internal/store"
+	"sallyport.example/lab/propose"
 	"sallyport.example/lab/replay"
 )
 
@@ -131,11 +132,11 @@ func rulesOf(flag, name string) (replay.Config, error) {
 	if err != nil {
 		return replay.Config{}, unusable(err)
 	}
-	risk, err := cfg.RiskRules()
+	rules, err := propose.Rules(cfg)
 	if err != nil {
 		return replay.Config{}, unusable(err)
 	}
-	return replay.Config{Classify: cfg.Classifier(nil), Labels: cfg.Flow.Labels, FreeLevel1: cfg.Flow.FreeLevel1, Own: cfg.IdentitiesOf, Unlisted: cfg.Unlisted, Risk: risk}, nil
+	return rules, nil
 }
 
 // shownOtherwise is how many calls a table lists; --output json has more.

@@ -217,6 +217,8 @@ func routes() []route {
 		{"POST", "/tools/unread/accept", operator, (*Console).acceptUnread},
 		{"GET", "/tools/labels", operator, page((*Console).showLabels)},
 		{"POST", "/tools/labels", operator, (*Console).takeLabels},
+		{"GET", "/tools/rules", Readers, page((*Console).showTuning)},
+		{"POST", "/tools/rules", operator, (*Console).tryRules},
 		{"GET", "/tools/stored", Readers, page((*Console).showStored)},
 		{"POST", "/tools/stored/{id}/release", operator, (*Console).releaseStored},
 		{"GET", "/tools/{operation}", Readers, page((*Console).showTool)},

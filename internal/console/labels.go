@@ -9,8 +9,9 @@ import (
 	"sallyport.example/internal/identity"
 )
 
-// LabelDesk proposes labels from recorded work, and adds what a person takes to the configuration.
+// LabelDesk proposes labels from recorded work, adds what a person takes to the configuration, and tries other rules on recorded work.
 type LabelDesk interface {
+	Tuner
 	Proposed(ctx context.Context) (LabelList, error)
 	// Take adds the answer with this digest, if it is still proposed. By is who takes it.
 	Take(ctx context.Context, digest, by string) error

@@ -14,7 +14,16 @@ import (
 type fakeDesk struct {
 	list  LabelList
 	taken []string
+	tried []string
+	trial Trial
 	err   error
+}
+
+func (d *fakeDesk) Sections(context.Context) (string, error) { return "flow: {}\n", d.err }
+
+func (d *fakeDesk) Try(_ context.Context, sections string, since time.Duration) (Trial, error) {
+	d.tried = append(d.tried, since.String()+" "+sections)
+	return d.trial, d.err
 }
 
 func (d *fakeDesk) Proposed(context.Context) (LabelList, error) { return d.list, nil }

@@ -1,6 +1,14 @@
 package desk
 
-import "context"
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"sallyport.example/internal/approval"
+)
 
 // countedRequests is how many requests the figures are about, at most: they are read from the requests themselves.
 const countedRequests = 500
@@ -16,4 +24,92 @@ type VoteCounts struct {
 // VoteCounts counts the answers that people gave.
 func (d *Desk) VoteCounts(ctx context.Context) (VoteCounts, error) {
 	return d.o.Store.VoteCounts(ctx, countedRequests)
+}
+
+// RuleFigure is what became of the questions that a rule asked, alone or with others.
+type RuleFigure struct {
+	Code                                           string // of the rule, as a question's reasons have it
+	Asked, Approved, Rejected, Unanswered, Waiting int
+	Newest, Operation                              string // id of the newest question, and what it is about
+}
+
+// RuleFigures are those of all rules that asked, the one that asked most first.
+type RuleFigures struct {
+	Rules     []RuleFigure
+	Questions int  // that were counted
+	Cut       bool // there were more: only the newest were counted
+}
+
+const (
+	ruleQuestions = 5000
+	rulePage      = 500
+)
+
+// RuleFigures counts the questions since a time by the rules that asked them. Drills are among them: figures without them would tell who looks which ones they are.
+func (d *Desk) RuleFigures(ctx context.Context, since time.Time) (RuleFigures, error) {
+	var f RuleFigures
+	rules := map[string]*RuleFigure{}
+	for after, more := "", true; more && !f.Cut; {
+		page, err := d.o.Store.Approvals(ctx, Filter{Now: d.o.Now(), After: after, Limit: rulePage})
+		if err != nil {
+			return RuleFigures{}, err
+		}
+		more = len(page) == rulePage
+		for _, a := range page {
+			after = a.ID
+			if a.State == approval.Damaged {
+				continue
+			}
+			if a.CreatedAt.Before(since) {
+				more = false
+				break
+			}
+			if f.Cut = f.Questions == ruleQuestions; f.Cut {
+				break
+			}
+			f.Questions++
+			for _, code := range rulesThatAsked(a.Reasons) {
+				if rules[code] == nil {
+					rules[code] = &RuleFigure{Code: code, Newest: a.ID, Operation: a.Operation}
+				}
+				rules[code].add(a.State)
+			}
+		}
+	}
+	for _, one := range rules {
+		f.Rules = append(f.Rules, *one)
+	}
+	slices.SortFunc(f.Rules, func(a, b RuleFigure) int {
+		return cmp.Or(cmp.Compare(b.Asked, a.Asked), strings.Compare(a.Code, b.Code))
+	})
+	return f, nil
+}
+
+// add counts a question.
+func (r *RuleFigure) add(state approval.State) {
+	r.Asked++
+	switch state {
+	case approval.Approved, approval.Spent:
+		r.Approved++
+	case approval.Rejected:
+		r.Rejected++
+	case approval.Pending, approval.Deferred:
+		r.Waiting++
+	default:
+		r.Unanswered++
+	}
+}
+
+// rulesThatAsked are the codes of the rules among a question's reasons, each once. Where rules gave the risk, that it asks for the risk says nothing more.
+func rulesThatAsked(reasons []approval.Reason) (codes []string) {
+	ruled := slices.ContainsFunc(reasons, func(r approval.Reason) bool { return strings.HasPrefix(r.Code, "risk.") })
+	for _, r := range reasons {
+		switch {
+		case r.Stage == "declare" || r.Stage == "label" || r.Code == "flow.source": // they tell more about the call, and ask nothing
+		case ruled && r.Stage == "risk" && !strings.HasPrefix(r.Code, "risk."):
+		case !slices.Contains(codes, r.Code):
+			codes = append(codes, r.Code)
+		}
+	}
+	return codes
 }

@@ -16,6 +16,7 @@ import (
 	"sallyport.example/internal/daemon"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/store"
+	"sallyport.example/lab/replay"
 )
 
 const (
@@ -33,6 +34,7 @@ type Desk struct {
 	record       func(ctx context.Context, e audit.Entry) error
 	now          func() time.Time
 
+	trying  sync.Mutex // held while a configuration is tried
 	mu      sync.Mutex
 	made    time.Time
 	text    []byte // of the configuration that the list is for
@@ -53,11 +55,80 @@ func (d *Desk) Proposed(ctx context.Context) (console.LabelList, error) {
 	return d.list, err
 }
 
-// look makes the list anew if it is old, or for another configuration. d.mu is held.
-func (d *Desk) look(ctx context.Context) error {
+// Sections are those of the configuration file that can be tried.
+func (d *Desk) Sections(context.Context) (string, error) {
+	text, err := d.file()
+	if err != nil {
+		return "", err
+	}
+	sections, err := daemon.Sections(text)
+	return string(sections), err
+}
+
+// file is the configuration file as it is now.
+func (d *Desk) file() ([]byte, error) {
 	text, err := os.ReadFile(d.config)
 	if err != nil {
-		return fault.Wrap(err, fault.ConfigurationInvalid, "The configuration file can't be read.").Try("Look whether it is still there, on the machine of the gateway.")
+		return nil, fault.Wrap(err, fault.ConfigurationInvalid, "The configuration file can't be read.").Try("Look whether it is still there, on the machine of the gateway.")
+	}
+	return text, nil
+}
+
+// Try implements console.LabelDesk.
+func (d *Desk) Try(ctx context.Context, sections string, since time.Duration) (console.Trial, error) {
+	if !d.trying.TryLock() {
+		return console.Trial{}, fault.New(fault.LimitRate, "Another configuration is being tried.").Try("Try again once that is done.")
+	}
+	defer d.trying.Unlock()
+	text, err := d.file()
+	if err != nil {
+		return console.Trial{}, err
+	}
+	var configs [2]replay.Config
+	for i, given := range []string{"", sections} {
+		cfg, err := daemon.WithSections(d.config, text, filepath.Dir(d.config), []byte(given))
+		if err != nil {
+			return console.Trial{}, fault.Wrap(err, fault.ConfigurationInvalid, "The configuration can't be tried: %.2000s", err).At("sections").Try("Mend it, and try again.")
+		}
+		if configs[i], err = Rules(cfg); err != nil {
+			return console.Trial{}, fault.Wrap(err, fault.ConfigurationInvalid, "The configuration can't be tried: %.2000s", err).At("sections").Try("Mend it, and try again.")
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, deskMost)
+	defer cancel()
+	log, err := store.OpenReadOnly(d.data)
+	if err != nil {
+		return console.Trial{}, err
+	}
+	defer log.Close()
+	c, err := replay.Compare(ctx, log, configs[0], configs[1], d.now().Add(-since), func(int64, int64) {})
+	if ctx.Err() != nil {
+		return console.Trial{}, fault.New(fault.TimeExceeded, "There is too much recorded work to judge it in time.").Try("Choose a shorter time, or use sallyport flow eval --from in a terminal.")
+	}
+	if err != nil {
+		return console.Trial{}, err
+	}
+	t := console.Trial{Since: c.Since, Sessions: c.Sessions, Was: console.Judged(c.Was), Now: console.Judged(c.Now), More: c.More, Skipped: c.Skipped, Notes: c.Notes}
+	for _, o := range c.Totals {
+		t.Operations = append(t.Operations, console.TriedOperation{Operation: o.Operation, Was: console.Judged(o.Was), Now: console.Judged(o.Now), Changed: o.Changed})
+	}
+	for _, o := range c.Otherwise {
+		t.Otherwise = append(t.Otherwise, console.TriedCall{Session: o.Session, Agent: o.Agent, CallID: o.CallID, At: o.At, Operation: o.Operation, Was: string(o.Was), Now: string(o.Now), Reason: o.Reason})
+	}
+	return t, nil
+}
+
+// Rules are those of a configuration, for a replay.
+func Rules(c *daemon.Config) (replay.Config, error) {
+	risk, err := c.RiskRules()
+	return replay.Config{Classify: c.Classifier(nil), Labels: c.Flow.Labels, FreeLevel1: c.Flow.FreeLevel1, Own: c.IdentitiesOf, Unlisted: c.Unlisted, Risk: risk}, err
+}
+
+// look makes the list anew if it is old, or for another configuration. d.mu is held.
+func (d *Desk) look(ctx context.Context) error {
+	text, err := d.file()
+	if err != nil {
+		return err
 	}
 	if !d.made.IsZero() && d.now().Sub(d.made) < deskKeep && bytes.Equal(text, d.text) {
 		return nil

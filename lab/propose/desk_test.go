@@ -135,3 +135,36 @@ func TestDigestIsForTheDefinition(t *testing.T) {
 		t.Error("the digest does not tell definitions apart")
 	}
 }
+
+// Other rules are tried on what was called: nothing is written, and what can't be tried says why.
+func TestDeskTries(t *testing.T) {
+	data, config := worked(t, "crm.get_customer", "crm.touch", "crm.touch"), filepath.Join(t.TempDir(), "sallyport.yaml")
+	if err := os.WriteFile(config, []byte(office), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d := NewDesk(config, data, nil)
+	sections, err := d.Sections(t.Context())
+	if err != nil || sections != "unlisted_operations: ask\n" {
+		t.Fatalf("%q, %v", sections, err)
+	}
+	same, err := d.Try(t.Context(), sections, 10*365*24*time.Hour)
+	if err != nil || same.Was.Calls != 3 || same.Was != same.Now || len(same.Otherwise) != 0 {
+		t.Errorf("the rules as they are: %+v, %v", same, err)
+	}
+	freer, err := d.Try(t.Context(), "operations: {crm.get_customer: {sensitivity: none, effect: read, output: trusted, external_io: false}}", 10*365*24*time.Hour)
+	if err != nil || freer.Now.Questions >= freer.Was.Questions || len(freer.Otherwise) != 1 || freer.Otherwise[0].Operation != "crm.get_customer" || freer.Otherwise[0].Now != "permit" {
+		t.Errorf("with a label: %+v, %v", freer, err)
+	}
+	for _, bad := range []string{"listen: 127.0.0.1:1", "flow: {", "operations: {crm.touch: {effect: maybe}}"} {
+		if _, err := d.Try(t.Context(), bad, time.Hour); !fault.Is(err, fault.ConfigurationInvalid) {
+			t.Errorf("%q: %v", bad, err)
+		}
+	}
+	d.trying.Lock()
+	if _, err := d.Try(t.Context(), "", time.Hour); !fault.Is(err, fault.LimitRate) {
+		t.Errorf("two at a time: %v", err)
+	}
+	if now, _ := os.ReadFile(config); string(now) != office {
+		t.Errorf("the file was changed: %s", now)
+	}
+}
