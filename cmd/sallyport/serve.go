@@ -14,7 +14,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"sallyport.example/internal/agent"
 	"sallyport.example/internal/annotate"
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/console"
@@ -150,6 +149,9 @@ servers' tools take, and what was called and answered in the newest entries of t
 			problems[i] = problems[i].AtScale(sessions)
 		}
 		blocks := func(p daemon.Problem) bool { return p.Stops }
+		if c.output != "table" && format == "" {
+			fmt.Fprintln(c.err, annotate.Unseen())
+		}
 		if format != "" {
 			return c.annotated(format, problems, !slices.ContainsFunc(problems, blocks))
 		}
@@ -164,7 +166,7 @@ servers' tools take, and what was called and answered in the newest entries of t
 			default:
 				t.line("no problems")
 			}
-			t.line("can't be seen from here, only in a running gateway: %s", strings.Join(agent.Elsewhere(), ", "))
+			t.line("%s", annotate.Unseen())
 		})
 	})
 	cmd.Flags().StringVar(&data, "data", "", "data directory of a gateway to compare labels with")

@@ -101,8 +101,9 @@ type Declaration struct {
 
 	read, write *grants
 	limits      []quota.Limit
-	of          string // of a trial agent: the agent that it stands for
-	builtIn     bool   // it is Local
+	places      map[string][2]int // line and column of each field of the file
+	of          string            // of a trial agent: the agent that it stands for
+	builtIn     bool              // it is Local
 }
 
 // Knowledge is what an agent may read of the knowledge store beside documents without labels.
@@ -380,7 +381,7 @@ func Local() Declaration {
 		Capabilities: []string{"everything the gateway offers"},
 		DataSources:  DataSources{Tables: []string{KnowledgePrefix + "*"}},
 		Permissions:  Permissions{Read: []string{"*"}, Write: []string{"*"}},
-		OutputSchema: json.RawMessage(`{"additionalProperties":false,"properties":{"answer":{"maxLength":10000,"pattern":"^[^<>]*$","type":"string"},` +
+		OutputSchema: json.RawMessage(`{"additionalProperties":false,"properties":{"answer":{"maxLength":10000,"pattern":"^[^<>]*$","type":"string","x-fact":true},` +
 			`"citations":{"items":{"additionalProperties":false,"properties":{"confidence":{"type":"number"},"recordId":{"pattern":"^[^<>]*$","type":"string"},` +
 			`"source":{"pattern":"^[^<>]*$","type":"string"},"timestamp":{"format":"date-time","type":"string"}},"required":["source","timestamp","confidence"],` +
 			`"type":"object"},"type":"array"}},"required":["answer","citations"],"type":"object"}`),
@@ -437,7 +438,7 @@ outputSchema:                        # JSON Schema of what it returns; what coul
       properties:
         action: {type: string, enum: [ESCALATE, INVESTIGATE, CLOSE, WAIT]}
         confidence: {type: number, minimum: 0, maximum: 1}
-        reasoning: {type: string, maxLength: 2000, pattern: "^[^<>]*$"}   # no tag can stand in it
+        reasoning: {type: string, maxLength: 2000, pattern: "^[^<>]*$", x-fact: true}   # no tag in it; a fact needs a citation
     citations:
       type: array
       minItems: 1

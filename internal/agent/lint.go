@@ -14,8 +14,8 @@ import (
 	"sallyport.example/internal/display"
 )
 
-// Lint reports which of the source's twelve violations (AG-12) can be seen in the declaration. Three can't be seen in one: a missing
-// file and an agent that others depend on without one show in Load, and a time limit over five minutes is an error of Parse.
+// Lint reports which of the source's twelve violations (AG-12) can be seen in the declaration. Two can't be seen in one: an agent that others depend on
+// without a file shows in Load, and a time limit over five minutes is an error of Parse.
 func Lint(d *Declaration, vouched ...string) []Problem {
 	var all []Problem
 	add := func(code string, s Severity, field, problem, remedy string) {

@@ -83,11 +83,11 @@ func dependencies(set Set, declared map[string][]Declaration) []Problem {
 		for i, other := range d.DependsOn {
 			field := fmt.Sprintf("dependsOn[%d]", i)
 			if len(declared[other]) == 0 {
-				problems = append(problems, Problem{File: d.File, Field: field, Severity: P1, Code: "A-08",
-					Problem: fmt.Sprintf("%q has no declaration file", other), Remedy: "declare it, or remove it here"})
+				p := d.Problem(field, P1, fmt.Sprintf("%q has no declaration file", other), "declare it, or remove it here")
+				p.Code = "A-08"
+				problems = append(problems, p)
 			} else if other != d.AgentID && reaches(set, other, d.AgentID) {
-				problems = append(problems, Problem{File: d.File, Field: field, Severity: P1,
-					Problem: fmt.Sprintf("%q depends on %q in turn", other, d.AgentID), Remedy: "break the circle"})
+				problems = append(problems, d.Problem(field, P1, fmt.Sprintf("%q depends on %q in turn", other, d.AgentID), "break the circle"))
 			}
 		}
 	}

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"sallyport.example/internal/call"
 )
 
 // lintOutput tries the schema of an agent's output (AG-7): what it lets through counts, however it is spelled. In citations, whose source is
@@ -55,11 +57,33 @@ func lintOutput(d *Declaration) (all []Problem) {
 	for _, problem := range slices.Sorted(maps.Keys(l.found)) {
 		add(l.found[problem], problem, "give each member a type; text a pattern without < and a maxLength, or an enum; and each object additionalProperties: false")
 	}
-	if problem := citations(s); problem != "" {
-		add(P1, problem, "add citations to required, and describe it as a list (type: array) of objects that require source, timestamp and confidence, with recordId beside them")
+	missing := func(problem, remedy string) {
+		add(P1, problem, remedy)
 		all[len(all)-1].Code = "A-10"
 	}
+	if problem := citations(s); problem != "" {
+		missing(problem, "add citations to required, and describe it as a list (type: array) of objects that require source, timestamp and confidence, with recordId beside them")
+	}
+	if !marksFacts(schema) {
+		missing("no member is marked as a fact, so no fact needs a citation", "write x-fact: true into the schema of each member that states one, as in reasoning: {type: string, x-fact: true}")
+	}
 	return all
+}
+
+// marksFacts tells whether a part of the schema is marked with x-fact: true.
+func marksFacts(schema []byte) bool {
+	var marked func(v any) bool
+	marked = func(v any) bool {
+		switch v := v.(type) {
+		case map[string]any:
+			return v["x-fact"] == true || slices.ContainsFunc(slices.Collect(maps.Values(v)), marked)
+		case []any:
+			return slices.ContainsFunc(v, marked)
+		}
+		return false
+	}
+	var s any
+	return call.Decode(schema, &s) == nil && marked(s)
 }
 
 // maxOutputMembers is how many members of a schema are looked at, with every reference written out.

@@ -26,7 +26,7 @@ func TestReservedKeysAreNamed(t *testing.T) {
 
 // What the schema of an output accepts counts, however it is spelled (AG-7, AG-9).
 func TestOutputSchema(t *testing.T) {
-	const cited = `"citations":{"type":"array","items":{"type":"object","additionalProperties":false,"required":["source","timestamp","confidence"],"properties":{"source":{"enum":["mail"]},"timestamp":{"type":"string","format":"date-time"},"confidence":{"type":"number"}}}}`
+	const cited = `"f":{"enum":["x"],"x-fact":true},"citations":{"type":"array","items":{"type":"object","additionalProperties":false,"required":["source","timestamp","confidence"],"properties":{"source":{"enum":["mail"]},"timestamp":{"type":"string","format":"date-time"},"confidence":{"type":"number"}}}}`
 	member := func(schema string) string {
 		return `{"type":"object","additionalProperties":false,"required":["a","citations"],"properties":{"a":` + schema + `,` + cited + `}}`
 	}
@@ -79,6 +79,9 @@ func TestOutputSchema(t *testing.T) {
 		"a list of numbers":  {member(`{"type":"array","items":{"type":"number"}}`), ""},
 		"closed by the rest": {`{"type":"object","required":["citations"],"unevaluatedProperties":false,"properties":{` + cited + `}}`, ""},
 
+		"no fact":                  {strings.Replace(member(`{"type":"number"}`), `,"x-fact":true`, "", 1), "P1 no member is marked as a fact"},
+		"a fact that is none":      {strings.Replace(member(`{"type":"number"}`), `"x-fact":true`, `"x-fact":false`, 1), "P1 no member is marked as a fact"},
+		"a fact that is a word":    {strings.Replace(member(`{"type":"number"}`), `"x-fact":true`, `"x-fact":"true"`, 1), "P1 no member is marked as a fact"},
 		"no citations":             {`{"type":"object","additionalProperties":false,"required":["a"],"properties":{"a":{"type":"number"}}}`, "P1 has no citations"},
 		"citations left out":       {`{"type":"object","additionalProperties":false,"required":["a"],"properties":{"a":{"type":"number"},` + cited + `}}`, "P1 without citations is accepted"},
 		"citations of text":        {cites(`{"type":"array","items":{"type":"string","pattern":"^[a-z]*$"}}`), "P1 not a list of objects"},

@@ -88,6 +88,9 @@ func (p Problem) String() string {
 	case p.Stops && p.Severity == P2:
 		b.WriteString(" [blocks: above the declared scale]")
 	}
+	if p.Impact != "" {
+		b.WriteString(" [impact: " + p.Impact + "; resolution: " + p.Resolution + "]")
+	}
 	return b.String()
 }
 
@@ -108,9 +111,13 @@ func Parse(file string, data []byte, vouched ...string) (Declaration, []Problem)
 		if r.broken[p.Field] {
 			continue // it has an error of its own; what Lint sees is only the value that isn't there
 		}
-		at := r.place(p.Field)
+		at := r.places[nearest(r.places, p.Field)]
 		p.Line, p.Column = at.Line, at.Column
 		r.problems = append(r.problems, p)
+	}
+	d.places = make(map[string][2]int, len(r.places))
+	for field, n := range r.places {
+		d.places[field] = [2]int{n.Line, n.Column}
 	}
 	if slices.ContainsFunc(r.problems, Problem.Blocks) {
 		d.read, d.write = nil, nil // whoever overlooks the problems gets a declaration that permits nothing
@@ -122,6 +129,23 @@ func Parse(file string, data []byte, vouched ...string) (Declaration, []Problem)
 		return a.Column - b.Column
 	})
 	return d, r.problems
+}
+
+// Problem is one of a field of the declaration, with its place in the file.
+func (d *Declaration) Problem(field string, s Severity, problem, remedy string) Problem {
+	at := d.places[nearest(d.places, field)]
+	return Problem{File: d.File, Line: at[0], Column: at[1], Field: field, Severity: s, Problem: problem, Remedy: remedy}
+}
+
+// nearest is the longest part of a field's path that is known.
+func nearest[T any](places map[string]T, field string) string {
+	for field != "" {
+		if _, ok := places[field]; ok {
+			break
+		}
+		field = field[:max(strings.LastIndexAny(field, ".["), 0)]
+	}
+	return field
 }
 
 // reader turns YAML nodes into values and collects what is wrong. It never converts: a string must be a string.
@@ -139,20 +163,6 @@ func (r *reader) problem(n *yaml.Node, field, problem, remedy string) {
 	}
 	r.problems = append(r.problems, p)
 	r.broken[field] = true
-}
-
-// place finds the node of a field, or of the longest part of its path that is there.
-func (r *reader) place(field string) *yaml.Node {
-	for {
-		if n, ok := r.places[field]; ok {
-			return n
-		}
-		cut := strings.LastIndexAny(field, ".[")
-		if cut < 0 {
-			return r.places[""]
-		}
-		field = field[:cut]
-	}
 }
 
 // load returns the top mapping of the one document in data, or nil with a problem.
@@ -481,8 +491,13 @@ func (r *reader) declaration(root *yaml.Node, d *Declaration) {
 		}},
 		{"outputSchema", "", func(at string, n *yaml.Node) { r.schema(at, n, d) }}, // Lint has a word for its absence
 		{"outputSchemaVersion", "", r.checked(&d.OutputSchemaVersion, checkSemver)},
-		{"maxExecutionTime", "milliseconds, " + strconv.Itoa(DefaultExecutionTime) + " is usual",
-			r.integer(&d.MaxExecutionTime, 1, MaxExecutionTime, "5 minutes, 300000 milliseconds, is the most")},
+		{"maxExecutionTime", "milliseconds, " + strconv.Itoa(DefaultExecutionTime) + " is usual", func(at string, n *yaml.Node) {
+			before := len(r.problems)
+			r.integer(&d.MaxExecutionTime, 1, MaxExecutionTime, "5 minutes, 300000 milliseconds, is the most")(at, n)
+			for i := before; i < len(r.problems); i++ {
+				r.problems[i].Code = "A-09"
+			}
+		}},
 		{"maxTokens", "the most tokens a run may use", r.integer(&d.MaxTokens, 0, 1e9, "")},
 		{"killSwitchEnabled", "", r.boolean(&d.KillSwitchEnabled)},         // Lint has
 		{"humanApprovalRequired", "", r.boolean(&d.HumanApprovalRequired)}, // Lint has

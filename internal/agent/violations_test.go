@@ -14,7 +14,7 @@ func TestViolations(t *testing.T) {
 		"A-01": strings.Replace(example, "write: []", "write: [mail.send]", 1),
 		"A-02": strings.Replace(example, "humanApprovalRequired: true", "humanApprovalRequired: false", 1),
 		"A-03": strings.Replace(example, "killSwitchEnabled: true", "killSwitchEnabled: false", 1),
-		"A-04": strings.Replace(example, ", pattern: \"^[^<>]*$\"}   # no tag", "}   # no tag", 1),
+		"A-04": strings.Replace(example, ", pattern: \"^[^<>]*$\", x-fact", ", x-fact", 1),
 		"A-05": strings.Replace(strings.Replace(example, "mode: advisory", "mode: operator", 1), "write: []", "write: [knowledge.add]", 1),
 		"A-06": strings.Replace(example, "claude-sonnet-4-5-20250929", "gpt-4o", 1),
 		"A-07": strings.Replace(example, "tables: [mail]", "tables: [recommendations]", 1),

@@ -15,6 +15,11 @@ import (
 // maxText bounds the text of one problem, in bytes.
 const maxText = 4000
 
+// Unseen names the violations that no file shows for certain, and who decides them.
+func Unseen() string {
+	return "can't be seen from here, only in a running gateway: " + strings.Join(agent.Elsewhere(), ", ") + " (sallyport agents audit)"
+}
+
 // levels are the words of SARIF and of GitHub for a severity. What blocks is an error in both.
 func levels(p agent.Problem) (sarif, github string) {
 	switch {
@@ -58,6 +63,14 @@ type (
 			Region *region `json:"region,omitempty"`
 		} `json:"physicalLocation"`
 	}
+	notification struct {
+		Level   string  `json:"level"`
+		Message message `json:"message"`
+	}
+	invocation struct {
+		Successful    bool           `json:"executionSuccessful"`
+		Notifications []notification `json:"toolExecutionNotifications"`
+	}
 	result struct {
 		RuleID    string     `json:"ruleId"`
 		Level     string     `json:"level"`
@@ -78,7 +91,11 @@ func rules() (all []rule) {
 		all = append(all, r)
 	}
 	for _, v := range agent.Violations {
-		add(v.Code, v.Title, v.Impact+".", v.Resolution+".", v.Severity)
+		help := v.Resolution + "."
+		if v.Elsewhere {
+			help += " A file doesn't show this for certain: sallyport agents audit decides it from the running gateway."
+		}
+		add(v.Code, v.Title, v.Impact+".", help, v.Severity)
 	}
 	for _, s := range []agent.Severity{agent.Error, agent.P0, agent.P1, agent.P2, agent.Note} {
 		add(otherRule(s), "Problem of severity "+string(s), "A problem of a configuration or a declaration.", "See the message.", s)
@@ -121,10 +138,11 @@ func SARIF(version string, problems []agent.Problem) ([]byte, error) {
 		Tool struct {
 			Driver driver `json:"driver"`
 		} `json:"tool"`
-		ColumnKind string   `json:"columnKind"`
-		Results    []result `json:"results"`
+		Invocations []invocation `json:"invocations"`
+		ColumnKind  string       `json:"columnKind"`
+		Results     []result     `json:"results"`
 	}
-	one := run{ColumnKind: "unicodeCodePoints", Results: results}
+	one := run{ColumnKind: "unicodeCodePoints", Results: results, Invocations: []invocation{{true, []notification{{"note", message{Unseen()}}}}}}
 	one.Tool.Driver = driver{"sallyport", version, rules()}
 	return json.MarshalIndent(struct {
 		Schema  string `json:"$schema"`
@@ -154,5 +172,6 @@ func GitHub(problems []agent.Problem) string {
 		}
 		fmt.Fprintf(&b, ",title=%s::%s\n", property.Replace(title), data.Replace(text(p)))
 	}
+	fmt.Fprintf(&b, "::notice title=sallyport lint::%s\n", data.Replace(Unseen()))
 	return b.String()
 }

@@ -80,7 +80,7 @@ func TestGitHub(t *testing.T) {
 		"::warning file=agents/x%2Cy%3Az.yaml,line=1,col=0,title=P1 A-10::P1: 100%25 of it",
 		"::notice file=/etc/sallyport.yaml,title=P2::P2: models: not used",
 	} {
-		if len(lines) != 3 || !strings.HasPrefix(lines[i], want) || strings.Contains(lines[i], "\x1b") {
+		if len(lines) != 4 || !strings.HasPrefix(lines[i], want) || strings.Contains(lines[i], "\x1b") {
 			t.Fatalf("%d: %q, want %q", i, lines, want)
 		}
 	}

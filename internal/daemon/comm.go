@@ -112,8 +112,8 @@ func (c *Config) tierProblems(set agent.Set) []Problem {
 	var all []Problem
 	for _, d := range set.All() {
 		if _, ok := tiers[d.TrustTier]; !ok && d.TrustTier != "" {
-			all = append(all, Problem{File: d.File, Field: "trustTier", Severity: agent.P1, Problem: "there is no tier \"" + d.TrustTier + "\", so the agent is restricted",
-				Remedy: "use one of " + strings.Join(slices.Sorted(maps.Keys(tiers)), ", ") + ", or add it to trust_tiers"})
+			all = append(all, d.Problem("trustTier", agent.P1, "there is no tier \""+d.TrustTier+"\", so the agent is restricted",
+				"use one of "+strings.Join(slices.Sorted(maps.Keys(tiers)), ", ")+", or add it to trust_tiers"))
 		}
 	}
 	return all

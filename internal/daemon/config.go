@@ -626,6 +626,12 @@ func (p *complaints) bad(field, remedy, format string, args ...any) {
 	p.all = append(p.all, Problem{File: p.file, Line: line, Column: column, Field: field, Severity: "error", Problem: fmt.Sprintf(format, args...), Remedy: remedy})
 }
 
+// violation adds a problem that is one of the twelve of the deployment check.
+func (p *complaints) violation(code, field, remedy, format string, args ...any) {
+	p.bad(field, remedy, format, args...)
+	p.all[len(p.all)-1].Code = code
+}
+
 // fault adds a problem of a field in the sentence of the package that checked it.
 func (p *complaints) fault(field string, err error) {
 	f := fault.Of(err)

@@ -37,9 +37,9 @@ func (c *Config) rootProblems(set agent.Set) []Problem {
 			if !rooted || server == "comm" && comm.Places[tool] != nil || c.places(server, tool) {
 				continue
 			}
-			all = append(all, Problem{File: d.File, Field: fmt.Sprintf("permissions.read[%d]", i), Severity: agent.P1,
-				Problem: "no argument of " + pattern + " has the role path, repository or table, so every call is refused",
-				Remedy:  "give the argument that says where it reads its role, as operations." + pattern + ": {args: {path: path}}"})
+			all = append(all, d.Problem(fmt.Sprintf("permissions.read[%d]", i), agent.P1,
+				"no argument of "+pattern+" has the role path, repository or table, so every call is refused",
+				"give the argument that says where it reads its role, as operations."+pattern+": {args: {path: path}}"))
 		}
 	}
 	return all

@@ -48,9 +48,9 @@ func (c *Config) checkModels(p *complaints) {
 		case m.ID == "" || len(m.ID) > 200 || display.Line(m.ID, 200) != m.ID:
 			p.bad(field+".id", "write the model's name as its provider has it", "a model needs a name of 1 to 200 plain letters")
 		case models.Moves(m.ID):
-			p.bad(field+".id", "write the name with its date, as claude-sonnet-4-5-20250929", "%q is an alias: its provider moves it from version to version, and nothing can pin it", m.ID)
+			p.violation("A-06", field+".id", "write the name with its date, as claude-sonnet-4-5-20250929", "%q is an alias: its provider moves it from version to version, and nothing can pin it", m.ID)
 		case !agent.Pinned(m.ID) && !m.Pinned:
-			p.bad(field+".id", "write a name with a date, a revision or a digest; or pinned: true, if the provider says that it never moves this name", "%q tells no version", m.ID)
+			p.violation("A-06", field+".id", "write a name with a date, a revision or a digest; or pinned: true, if the provider says that it never moves this name", "%q tells no version", m.ID)
 		case seen[m.ID]:
 			p.bad(field+".id", "remove one of the two", "%q is there twice", m.ID)
 		}

@@ -326,9 +326,10 @@ permissions:
 outputSchemaVersion: 1.0.0
 outputSchema:
   type: object
-  required: [citations]
+  required: [answer, citations]
   additionalProperties: false
   properties:
+    answer: {type: string, maxLength: 10000, pattern: "^[^<>]*$", x-fact: true}
     citations:
       type: array
       items:

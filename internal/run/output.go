@@ -285,30 +285,6 @@ func anchored(schema any, name string) any {
 	return nil
 }
 
-// HasFacts tells whether an output schema marks a member as a fact.
-func HasFacts(schema []byte) bool {
-	found := false
-	var look func(v any)
-	look = func(v any) {
-		switch v := v.(type) {
-		case map[string]any:
-			found = found || v["x-fact"] == true
-			for _, inner := range v {
-				look(inner)
-			}
-		case []any:
-			for _, inner := range v {
-				look(inner)
-			}
-		}
-	}
-	var s any
-	if call.Decode(schema, &s) == nil {
-		look(s)
-	}
-	return found
-}
-
 // Measured is what the gateway measured of a run.
 type Measured struct {
 	Took    time.Duration
