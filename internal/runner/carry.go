@@ -28,7 +28,7 @@ type carried struct {
 	session atomic.Pointer[string] // its session; nil until it is open
 	token   string                 // of its session
 	data    bool                   // its input has more in it than a person's words, and the gateway itself puts it into a prompt
-	epoch   int64                  // the stops that had reached the agent when it began
+	epoch   int64                  // the stops that had reached the agent when the run was asked for
 	ctx     context.Context
 	stop    context.CancelCauseFunc // safe for concurrent use
 	done    chan struct{}           // closed when its end is on record
@@ -69,6 +69,8 @@ func (c *carried) work() run.End {
 	switch kind := c.decl.Run.Kind; {
 	case c.r.o.Gateway.Standing().Killed(c.decl.AgentID): // pulled before Enter
 		c.stop(standing.ErrKilled)
+	case c.r.o.Gateway.Standing().StopEpoch(c.decl.AgentID) != c.epoch: // stopped before Enter, if only for a moment
+		c.stop(errAside)
 	case kind == agent.RunHTTP:
 		raw, err = c.post(limit)
 	case kind == agent.RunModel:

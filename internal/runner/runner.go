@@ -218,6 +218,7 @@ func (r *Runner) Start(ctx context.Context, p identity.Principal, s Start) (run.
 		return run.Run{}, fault.New(fault.RequestMalformed, "It has more than %d bytes.", maxKey).At("Idempotency-Key")
 	}
 	key, request := keyOf(p, s, requester, input)
+	epoch := r.o.Gateway.Standing().StopEpoch(s.Agent) // first: a stop that is over again before the run begins is seen by it
 	killed := r.o.Gateway.Standing().Killed(s.Agent)
 	if key != "" && !killed { // what is skipped does not wait for the store
 		// Before all that can change between two tries: who asks again hears of the run that there is.
@@ -263,7 +264,7 @@ func (r *Runner) Start(ctx context.Context, p identity.Principal, s Start) (run.
 	if err := r.o.Gateway.BreakerOpen(s.Agent); err != nil {
 		return run.Run{}, err
 	}
-	return r.begin(ctx, p, d, begun)
+	return r.begin(ctx, p, d, begun, epoch)
 }
 
 // keyOf is what a run is found by when its key is sent again, and what was asked for with it; both "" without a key.
@@ -320,10 +321,10 @@ func (r *Runner) skip(ctx context.Context, begun run.Run) (run.Run, error) {
 	return is, nil
 }
 
-// begin writes the run down, opens its session, and carries it in a goroutine of its own.
-func (r *Runner) begin(ctx context.Context, p identity.Principal, d *agent.Declaration, begun run.Run) (run.Run, error) {
+// begin writes the run down, opens its session, and carries it in a goroutine of its own. epoch is of the stops that had reached the agent when it was asked for.
+func (r *Runner) begin(ctx context.Context, p identity.Principal, d *agent.Declaration, begun run.Run, epoch int64) (run.Run, error) {
 	ctx = context.WithoutCancel(ctx) // half of it would leave a run that nobody carries
-	c := &carried{r: r, run: begun, decl: d, done: make(chan struct{})}
+	c := &carried{r: r, run: begun, decl: d, epoch: epoch, done: make(chan struct{})}
 	c.data = d.Run.Kind == agent.RunModel && p.Kind == identity.Host && !onlyWords(begun.Input)
 	c.ctx, c.stop = context.WithCancelCause(context.Background())
 	if err := r.take(c); err != nil {
@@ -335,7 +336,6 @@ func (r *Runner) begin(ctx context.Context, p identity.Principal, d *agent.Decla
 		return is, err
 	}
 	r.o.Gateway.Standing().Enter(d.AgentID, c)
-	c.epoch = r.o.Gateway.Standing().StopEpoch(d.AgentID)
 	open := gateway.OpenRequest{Agent: d.AgentID, Requester: begun.Requester, UserRequest: words(p, begun.Input)}
 	if c.data {
 		open.Labels = []string{string(flow.Untrusted)}

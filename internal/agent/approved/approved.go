@@ -223,7 +223,10 @@ func (b *Book) counting(w *Word) (votes []Vote, gone []string) {
 			gone = append(gone, "The vote of "+v.Person+" expired at "+until.UTC().Format(time.RFC3339)+".")
 		case !ok || !known.Answers():
 			gone = append(gone, "The vote of "+v.Person+" counts no more: only who has the role approver or admin can approve.")
+		case voted(votes, known):
+			gone = append(gone, "The vote of "+v.Person+" counts no more: the configuration says by now that another voter is the same person.")
 		default:
+			v.Aliases = slices.Compact(slices.Sorted(slices.Values(slices.Concat(v.Aliases, known.Aliases)))) // by the names of today, too
 			votes = append(votes, v)
 		}
 	}

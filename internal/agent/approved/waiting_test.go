@@ -82,3 +82,36 @@ func TestNobodyElseCanApprove(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 }
+
+// Two names that the configuration says by now are one person's have one vote, whichever of them voted first, and before or after the configuration said so.
+func TestOnePersonVotesOnce(t *testing.T) {
+	joined := func(w *world) {
+		for name, other := range map[string]string{"alice": "bob", "bob": "alice"} {
+			p := w.people[name]
+			p.Aliases = append(p.Aliases, "ann@corp.example", other)
+			w.people[name] = p
+		}
+	}
+	w := newWorld(t)
+	w.needed = 2
+	if err := w.approve("alice", w.decl().Digest); err != nil {
+		t.Fatal(err)
+	}
+	joined(w)
+	if err := w.approve("bob", w.decl().Digest); err == nil {
+		t.Error("one person approved twice")
+	}
+	w.is(approved.Waiting)
+
+	w = newWorld(t)
+	w.needed = 3
+	for _, name := range []string{"alice", "bob"} {
+		if err := w.approve(name, w.decl().Digest); err != nil {
+			t.Fatal(err)
+		}
+	}
+	joined(w)
+	if s := w.Of(w.decl()); len(s.Votes) != 1 || s.StillNeeded != 2 || !strings.Contains(s.Text, "the same person") {
+		t.Errorf("of two votes that are one person's: %+v", s)
+	}
+}
