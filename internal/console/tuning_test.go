@@ -20,6 +20,9 @@ func TestRulesPage(t *testing.T) {
 		t.Fatalf("nobody was asked: %+v", a.Verdict)
 	}
 	page := w.ask("viewer", "/tools/rules", nil).Body.String()
+	if strings.Contains(page, "/tools/labels") {
+		t.Error("a viewer is shown the way to what only operators see")
+	}
 	contains(t, page, "slack.post", "What asked people", `<td>1</td><td>0</td><td>0</td><td>0</td><td>1</td>`)
 	desk := &fakeDesk{trial: Trial{Since: time.Unix(0, 0), Sessions: 2, Was: Judged{9, 5, 1}, Now: Judged{9, 2, 1}, Notes: []string{"a <b>note"}, Operations: []TriedOperation{{"crm.<i>find", Judged{9, 5, 1}, Judged{9, 2, 1}, 3}},
 		Otherwise: make([]TriedCall, listedMost+5)}}
@@ -28,7 +31,7 @@ func TestRulesPage(t *testing.T) {
 	contains(t, w.ask("operator", "/tools/rules", nil).Body.String(), "Try a change", "flow: {}", `action="/tools/rules"`)
 	contains(t, w.ask("operator", "/tools", nil).Body.String(), `href="/tools/rules"`)
 	page = w.ask("operator", "/tools/rules", url.Values{"since": {"24h"}, "sections": {"flow: {project: </textarea>}"}}).Body.String()
-	contains(t, page, "2 questions instead of 5, 1 refused instead of 1", "a &lt;b&gt;note", "crm.&lt;i&gt;find", "<td>3, 6</td>", "crm.&lt;u&gt;send", "ask → permit", "&lt;script&gt;alert", "5 more", "flow: {project: &lt;/textarea&gt;}", `value="24h" selected`)
+	contains(t, page, "2 questions instead of 5, 1 refused instead of 1", "a &lt;b&gt;note", "crm.&lt;i&gt;find", "<td>3 → 6</td>", "crm.&lt;u&gt;send", "ask → permit", "&lt;script&gt;alert", "5 more", "flow: {project: &lt;/textarea&gt;}", `value="24h" selected`)
 	if strings.Contains(page, "<script>alert") || strings.Contains(page, "\u202e") {
 		t.Error("an agent's words stand in the page as they are")
 	}
