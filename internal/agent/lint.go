@@ -16,7 +16,7 @@ import (
 
 // Lint reports which of the source's twelve violations (AG-12) can be seen in the declaration. Two can't be seen in one: an agent that others depend on
 // without a file shows in Load, and a time limit over five minutes is an error of Parse.
-func Lint(d *Declaration, vouched ...string) []Problem {
+func Lint(d *Declaration, pinned ...string) []Problem {
 	var all []Problem
 	add := func(code string, s Severity, field, problem, remedy string) {
 		all = append(all, Problem{File: d.File, Field: field, Severity: s, Problem: problem, Remedy: remedy, Code: code})
@@ -51,7 +51,7 @@ func Lint(d *Declaration, vouched ...string) []Problem {
 	}
 	// 6: unpinned models
 	for i, m := range d.DataSources.Models {
-		if !Pinned(m) && !slices.Contains(vouched, m) {
+		if !Pinned(m) && !slices.Contains(pinned, m) {
 			add("A-06", P0, "dataSources.models["+strconv.Itoa(i)+"]", display.Quote(m, shownMost)+" is not pinned to a version", "name an exact version, like claude-sonnet-4-5-20250929 or anthropic.claude-v2:1")
 		}
 	}

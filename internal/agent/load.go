@@ -16,9 +16,9 @@ const maxFiles = 10_000
 
 // Load reads every *.yaml and *.yml of a folder, not of folders in it, and not those whose names start with a dot. Declarations
 // with a blocking problem are left out of the set: their agents are undeclared. Two files with one agentId are both left out.
-// vouched is as in Parse. Files are regular files inside the folder; a link is followed only within it. The digests of declarations cover the files that
+// pinned is as in Parse. Files are regular files inside the folder; a link is followed only within it. The digests of declarations cover the files that
 // their runs start (Run.Files).
-func Load(dir string, vouched ...string) (Set, []Problem) {
+func Load(dir string, pinned ...string) (Set, []Problem) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return Set{}, []Problem{{File: dir, Severity: Error, Problem: "the agents folder can't be opened: " + reason(err), Remedy: "create it, or name another"}}
@@ -47,7 +47,7 @@ func Load(dir string, vouched ...string) (Set, []Problem) {
 			problems = append(problems, Problem{File: file, Severity: Error, Problem: err.Error(), Remedy: "a declaration is a readable regular file"})
 			continue
 		}
-		d, found := Parse(file, data, vouched...)
+		d, found := Parse(file, data, pinned...)
 		problems = append(problems, found...)
 		blocked[file] = slices.ContainsFunc(found, Problem.Blocks)
 		if d.AgentID != "" {

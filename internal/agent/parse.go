@@ -94,9 +94,9 @@ func (p Problem) String() string {
 	return b.String()
 }
 
-// Parse reads one declaration file, and lints it. If a problem blocks, the declaration permits nothing. vouched are models whose names tell no version, and of
+// Parse reads one declaration file, and lints it. If a problem blocks, the declaration permits nothing. pinned are models whose names tell no version, and of
 // which an operator says that they stay with one.
-func Parse(file string, data []byte, vouched ...string) (Declaration, []Problem) {
+func Parse(file string, data []byte, pinned ...string) (Declaration, []Problem) {
 	r := reader{file: file, places: map[string]*yaml.Node{}, broken: map[string]bool{}}
 	d := Declaration{File: file, Mode: Advisory, StartPhase: Planning, Sessions: ByHost}
 	root := r.load(data)
@@ -107,7 +107,7 @@ func Parse(file string, data []byte, vouched ...string) (Declaration, []Problem)
 	if err := d.seal(); err != nil {
 		r.problem(root, "", "can't be written as JSON: "+display.Line(err.Error(), display.Whole), "")
 	}
-	for _, p := range Lint(&d, vouched...) {
+	for _, p := range Lint(&d, pinned...) {
 		if r.broken[p.Field] {
 			continue // it has an error of its own; what Lint sees is only the value that isn't there
 		}

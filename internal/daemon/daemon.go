@@ -258,7 +258,7 @@ func (c *Config) declarations() (agent.Set, []Problem) {
 	if c.Agents == "" {
 		return agent.NewSet(agent.Local()), nil
 	}
-	set, problems := agent.Load(c.path(c.Agents), c.vouched()...)
+	set, problems := agent.Load(c.path(c.Agents), c.pinned()...)
 	return set, append(append(problems, c.tierProblems(set)...), c.rootProblems(set)...)
 }
 

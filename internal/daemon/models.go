@@ -104,8 +104,8 @@ func (c *Config) modelWarnings(file string) (all []Problem) {
 	return all
 }
 
-// vouched are the models of which the operator says that they stay with one version.
-func (c *Config) vouched() (ids []string) {
+// pinned are the models of which the operator says that they stay with one version.
+func (c *Config) pinned() (ids []string) {
 	for _, m := range c.Models {
 		if m.Pinned {
 			ids = append(ids, m.ID)

@@ -67,7 +67,7 @@ func TestModels(t *testing.T) {
 	}
 }
 
-// A declaration that names a model for which the operator vouches passes; any other unpinned name does not.
+// A declaration that names a model that the operator pins passes; any other unpinned name does not.
 func TestVouchedModels(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.Mkdir(filepath.Join(dir, "agents"), 0o700); err != nil {

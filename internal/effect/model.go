@@ -49,7 +49,7 @@ func askable(snap *catalogue.Snapshot, id string) (Effect, error) {
 		return model{op: op}, nil
 	}
 	if !agent.Pinned(id) {
-		return nil, fault.New(fault.ModelUnpinned, "%s is not a name that stays with one version, and no operator has vouched for it.", display.Quote(id, 80)).At("model").
+		return nil, fault.New(fault.ModelUnpinned, "%s is not a name that stays with one version, and the configuration has no pinned: true for it.", display.Quote(id, 80)).At("model").
 			Try("Name an exact version, like claude-sonnet-4-5-20250929; it has to be in the agent's declaration, under dataSources.models, and in the configuration.")
 	}
 	return nil, fault.New(fault.ModelUndeclared, "The declaration and the configuration do not both name the model %s.", display.Quote(id, 80)).At("model").

@@ -2,7 +2,7 @@
 //
 // Promises: a request goes to an address of the configuration and nowhere else: no redirect is followed, and no proxy that the environment names is used. The
 // provider's key stands in the header of that request alone: it is in no error, no log and no answer. A model is pinned: its name says which version it is, or
-// the operator vouches for it; a name that its provider moves is refused. Answers are bounded in size and time.
+// the operator says so (pinned: true); a name that its provider moves is refused. Answers are bounded in size and time.
 package models
 
 import (
