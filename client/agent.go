@@ -33,10 +33,11 @@ type Session struct {
 	UserRequest      string        `json:"user_request,omitempty"`
 	WordsBy          []string      `json:"words_by,omitempty"` // who else added to the request: principals, as kind:id
 	OpenedBy         string        `json:"opened_by"`
-	Own              bool          `json:"own"`             // the session that the agent's own token stands for
-	Autonomous       bool          `json:"autonomous"`      // nobody but the agent opened it, so it works for nobody
-	Piece            int64         `json:"piece,omitempty"` // of an own session: how many fresh ones people ordered for the agent before and with it
-	Next             *OrderedNext  `json:"next,omitempty"`  // a person ordered that the agent's next conversation is a fresh own session; for people alone
+	RunID            string        `json:"run_id,omitempty"` // the run that it was opened for
+	Own              bool          `json:"own"`              // the session that the agent's own token stands for
+	Autonomous       bool          `json:"autonomous"`       // nobody but the agent opened it, so it works for nobody
+	Piece            int64         `json:"piece,omitempty"`  // of an own session: how many fresh ones people ordered for the agent before and with it
+	Next             *OrderedNext  `json:"next,omitempty"`   // a person ordered that the agent's next conversation is a fresh own session; for people alone
 	Phase            string        `json:"phase"`
 	PhaseBy          string        `json:"phase_by,omitempty"`     // who moved it there: a principal, or rule; "": it began there
 	PhaseOpened      *PhaseOpening `json:"phase_opened,omitempty"` // the person's yes to a plan that opened the execution phase; nil: something else did

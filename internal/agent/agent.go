@@ -136,6 +136,33 @@ type DataSources struct {
 	Models []string `json:"models"` // pinned (AG-10)
 }
 
+// Has tells whether one of the tables and APIs is what a call reads: its operation, its server, the database that comm.query asks, or the host that comm.fetch
+// fetches from. What the arguments of other operations say is the agent's own word. Models and collections of the knowledge store have checks of their own.
+func (s DataSources) Has(operation string, arguments []byte) bool {
+	names := func(source string) bool { return Reads(operation, arguments, source) }
+	return slices.ContainsFunc(s.Tables, names) || slices.ContainsFunc(s.APIs, names)
+}
+
+// Reads tells whether the source with the name is what a call reads.
+func Reads(operation string, arguments []byte, source string) bool {
+	server, _, _ := strings.Cut(operation, ".")
+	if source == operation || source == server {
+		return true
+	}
+	found := false
+	call.Strings(arguments, func(path, s string) bool {
+		if path == "database" && operation == "comm.query" {
+			found = found || s == source
+		}
+		if rest, ok := strings.CutPrefix(s, "https://"); ok && path == "url" && operation == "comm.fetch" {
+			host, _, _ := strings.Cut(rest, "/")
+			found = found || strings.EqualFold(host, source)
+		}
+		return !found
+	})
+	return found
+}
+
 // Permissions name operations: "mail.search_email", "docs.*" or "*"; reads also with a root, as "fs.read_file under docs/".
 type Permissions struct {
 	Read  []string `json:"read"`

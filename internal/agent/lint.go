@@ -49,6 +49,7 @@ func Lint(d *Declaration, pinned ...string) []Problem {
 			add("", P1, "permissions.read["+strconv.Itoa(i)+"]", "the root has no effect: another entry permits the same without one", "remove one of the two")
 		}
 	}
+	all = append(all, lintSources(d)...)
 	// 6: unpinned models
 	for i, m := range d.DataSources.Models {
 		if !Pinned(m) && !slices.Contains(pinned, m) {
@@ -209,3 +210,26 @@ func Pinned(model string) bool {
 
 func isMonth(s string) bool { return s >= "01" && s <= "12" }
 func isDay(s string) bool   { return s >= "01" && s <= "31" }
+
+// lintSources names the operations that the declaration permits to read and a run is refused, since no data source has their name (AG-9).
+func lintSources(d *Declaration) (all []Problem) {
+	if d.Run == nil {
+		return nil
+	}
+	sources := slices.Concat(d.DataSources.Tables, d.DataSources.APIs)
+	for i, p := range d.Permissions.Read {
+		pattern, _, _ := strings.Cut(p, under)
+		server, _, _ := strings.Cut(pattern, ".")
+		switch {
+		case pattern == "*", server == "knowledge", server == "comm": // what it reads shows in the call
+			continue
+		case slices.ContainsFunc(sources, func(source string) bool {
+			return source == pattern || source == server || strings.HasSuffix(pattern, ".*") && strings.HasPrefix(source, server+".")
+		}):
+			continue
+		}
+		all = append(all, Problem{File: d.File, Field: "permissions.read[" + strconv.Itoa(i) + "]", Severity: P2,
+			Problem: "a run is refused " + display.Quote(pattern, shownMost) + ": no data source has its name", Remedy: "add " + display.Quote(server, shownMost) + " to dataSources.tables or dataSources.apis, or remove the permission"})
+	}
+	return all
+}

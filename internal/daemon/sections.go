@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"slices"
@@ -47,12 +46,12 @@ func WithSections(file string, text []byte, dir string, sections []byte) (*Confi
 	if root == nil {
 		root = &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map"}
 	}
-	if bytes.Contains(sections, []byte("${")) {
-		return nil, fmt.Errorf("sections that are tried can't refer to variables (${…}): write the value")
-	}
 	if !blank(sections) {
 		if err := yaml.Load(sections, &given); err != nil {
 			return nil, &ConfigError{loadProblems("the sections", nil, err)}
+		}
+		if refers(&given) { // as it is read: an escape such as \x24 is a dollar by now
+			return nil, fmt.Errorf("sections that are tried can't refer to variables (${…}): write the value")
 		}
 		from := mapping(&given)
 		if from == nil {
@@ -67,6 +66,9 @@ func WithSections(file string, text []byte, dir string, sections []byte) (*Confi
 			seen[key.Value] = true
 			if !slices.Contains(Tunable, key.Value) {
 				return nil, fmt.Errorf("%.80q can't be tried: only %s can", key.Value, strings.Join(Tunable, ", "))
+			}
+			if key.Value == "flow" && projectOf(value) != "" && projectOf(value) != projectOf(valueOf(root, "flow")) {
+				return nil, fmt.Errorf("flow.project can't be tried with another folder than the file's: which files there are is the machine's to know")
 			}
 			if at := slices.IndexFunc(root.Content, func(n *yaml.Node) bool { return n.Value == key.Value }); at >= 0 && at%2 == 0 {
 				root.Content[at+1] = value
@@ -96,4 +98,23 @@ func mapping(doc *yaml.Node) *yaml.Node {
 		return nil
 	}
 	return doc.Content[0]
+}
+
+// valueOf is the value of a member of a mapping; nil: there is none.
+func valueOf(n *yaml.Node, name string) *yaml.Node {
+	_, value := member(n, name)
+	return value
+}
+
+// projectOf is the folder that a section flow names.
+func projectOf(flow *yaml.Node) string {
+	if n := valueOf(flow, "project"); n != nil {
+		return n.Value
+	}
+	return ""
+}
+
+// refers tells whether a text or a name below a node refers to a variable.
+func refers(n *yaml.Node) bool {
+	return strings.Contains(n.Value, "${") || slices.ContainsFunc(n.Content, refers)
 }

@@ -57,6 +57,36 @@ func Of(texts ...string) Print {
 	return slices.Compact(p)
 }
 
+// Running holds the shingles of texts that come one after the other, with those that reach from one into the next.
+type Running struct {
+	has  map[uint64]struct{}
+	last [shingleWords]uint64
+	n    int // words so far
+}
+
+// Add adds texts. whole is false where there are more words than are looked at: then some shingles are missing.
+func (r *Running) Add(texts ...string) (whole bool) {
+	if r.has == nil {
+		r.has = map[uint64]struct{}{}
+	}
+	for _, text := range texts {
+		for word := range words(text) {
+			if r.n >= maxWords {
+				return false
+			}
+			copy(r.last[:], r.last[1:])
+			r.last[shingleWords-1] = hashOf(word)
+			if r.n++; r.n >= shingleWords {
+				r.has[mix(r.last)] = struct{}{}
+			}
+		}
+	}
+	return true
+}
+
+// Has tells whether a shingle is among them.
+func (r *Running) Has(shingle uint64) bool { _, has := r.has[shingle]; return has }
+
 // words are the runs of letters and digits of a text, in lower case.
 func words(text string) iter.Seq[string] {
 	return strings.FieldsFuncSeq(strings.ToLower(text), func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })

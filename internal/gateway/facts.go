@@ -97,7 +97,7 @@ func (c *crossing) load() judge.Facts {
 			AskFrom:  tier.AskFrom, Own: c.set.Identities(s.Requester),
 		},
 		Session: judge.Session{
-			Open: s.State == session.Open, Phase: phase, OpenedByRule: s.OpenedByRule(session.Phase(c.decl.StartPhase)), Labels: raised.Labels, Plan: s.Plan, Sealed: c.plan(), OutcomeOwed: c.live.owes(),
+			Open: s.State == session.Open, Phase: phase, OfRun: s.Run != "", OpenedByRule: s.OpenedByRule(session.Phase(c.decl.StartPhase)), Labels: raised.Labels, Plan: s.Plan, Sealed: c.plan(), OutcomeOwed: c.live.owes(),
 			BudgetSpent: s.Budget > 0 && (s.BudgetLeft() == 0 || c.live.meter.Left() <= 0),
 			Room:        judge.Room{CallsPerMinute: tier.CallsPerMinute, RequestsPerMinute: tier.CommRequestsPerMinute},
 		},

@@ -501,6 +501,7 @@ type OpenRequest struct {
 	UserRequest string   `json:"user_request"`
 	Requester   string   `json:"requester,omitempty"`
 	Labels      []string `json:"labels,omitempty"`
+	Run         string   `json:"-"` // the run that it is for: nobody outside says so
 }
 
 // OpenSession opens a session for an agent: by a host or a person, or by an agent whose declaration says sessions: self, which
@@ -537,7 +538,7 @@ func (g *Gateway) OpenSession(ctx context.Context, p identity.Principal, r OpenR
 		labels = append(labels, flow.Held{Label: l})
 	}
 	s = session.New(r.Agent, session.Phase(d.StartPhase), p.String(), g.now())
-	s.UserRequest, s.Requester, s.Budget = r.UserRequest, r.Requester, g.settings.Load().tierOf(d).Budget
+	s.UserRequest, s.Requester, s.Budget, s.Run = r.UserRequest, r.Requester, g.settings.Load().tierOf(d).Budget, r.Run
 	if agent.IsTrial(r.Agent) { // so that a person can see within a moment that a spent budget ends the work
 		s.Budget = min(s.Budget, trialBudget)
 	}

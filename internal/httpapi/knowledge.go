@@ -335,7 +335,7 @@ func (a *API) addVersion(ctx context.Context, p identity.Principal, in *versionO
 	if err != nil {
 		return KnowledgeDocument{}, err
 	}
-	d, err := a.o.Library.AddVersion(ctx, p.String(), in.ID, b.Expected, library.Adding{Type: b.Type, Content: content, Labels: b.Labels, Snapshot: b.Snapshot, Own: b.Own, UnlessSame: b.Same})
+	d, err := a.o.Library.AddVersion(ctx, p.String(), in.ID, b.Expected, library.Adding{Type: b.Type, Content: content, Labels: b.Labels, Snapshot: b.Snapshot, Own: b.Own, UnlessSame: b.Same, NoCorrection: p.Kind != identity.Person})
 	return a.added(ctx, d, err)
 }
 
@@ -378,7 +378,7 @@ func (a *API) fetchRoute(s *side) {
 		func(ctx context.Context, p identity.Principal, in *struct{ Body FetchBody }) (Fetched, error) {
 			b := in.Body
 			address, _, _ := strings.Cut(b.URL, "#")
-			adding := library.Adding{Key: cmp.Or(b.Key, address), Source: b.Source, Labels: b.Labels, Own: b.Own}
+			adding := library.Adding{Key: cmp.Or(b.Key, address), Source: b.Source, Labels: b.Labels, Own: b.Own, NoCorrection: true}
 			if err := a.o.Library.MayAdd(&adding); err != nil {
 				return Fetched{}, err
 			}

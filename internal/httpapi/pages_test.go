@@ -190,7 +190,7 @@ var pages = []struct{ pattern, needs string }{
 	{"GET /tools", "viewer approver operator auditor"},
 	{"GET /tools/{operation}", "viewer approver operator auditor"},
 	{"GET /tools/unread", "viewer approver operator auditor"}, {"POST /tools/unread/accept", "operator"},
-	{"GET /tools/labels", "operator"}, {"POST /tools/labels", "operator"},
+	{"GET /tools/labels", "operator"}, {"POST /tools/labels", "operator"}, {"GET /tools/rules", "viewer approver operator auditor"}, {"POST /tools/rules", "operator"},
 	{"GET /tools/stored", "viewer approver operator auditor"}, {"POST /tools/stored/{id}/release", "operator"},
 	{"POST /tools/{operation}/accept", "operator"},
 	{"GET /agents", "viewer approver operator auditor"},

@@ -127,6 +127,7 @@ type Session struct {
 	BudgetSpent  bool                   // it has no time left for operations
 	OutcomeOwed  bool                   // the outcome of an earlier call is not recorded yet
 	Room         Room
+	OfRun        bool // it was opened for a run of the agent
 }
 
 // holds reports whether the session holds the label.

@@ -120,6 +120,7 @@ var violations = map[string][]struct {
 	},
 	"permit": {
 		{"not permitted", func(t testing.TB, f *Facts) { f.Caller.Declaration = declaration(t, `"mail.*"`, ``) }, fault.Deny, fault.PermissionDenied},
+		{"no data source of a run", func(_ testing.TB, f *Facts) { f.Session.OfRun = true }, fault.Deny, fault.PermissionDenied},
 		{"stored by another", func(_ testing.TB, f *Facts) {
 			stored := f.Operation
 			stored.ID, stored.Server = "bank.list", "bank"

@@ -3,9 +3,11 @@ package judge
 import (
 	"fmt"
 	"maps"
+	"strings"
 	"time"
 
 	"sallyport.example/flow"
+	"sallyport.example/internal/agent"
 	"sallyport.example/internal/declare"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/policy"
@@ -151,6 +153,9 @@ func permitted(f *Facts, op *Operation, write bool) fault.Verdict {
 		Labels: f.Session.LabelWords(), Arguments: f.Arguments.Canonical, Permitted: may,
 	})
 	if d.Allowed {
+		if v := sources(f, op); v.Decision != fault.Permit {
+			return v
+		}
 		return withinRoots(f, op)
 	}
 	v := fault.Refuse("permit", fault.PermissionDenied, d.Reason,
@@ -163,6 +168,16 @@ func permitted(f *Facts, op *Operation, write bool) fault.Verdict {
 		v.Because = append(v.Because, fault.Because{Operation: op.ID, Detail: "policy " + id})
 	}
 	return v
+}
+
+// sources refuses, in a run, what the agent's declaration does not name among its data sources (AG-9). Models, and collections of the knowledge store, are asked for by
+// name elsewhere.
+func sources(f *Facts, op *Operation) fault.Verdict {
+	if !f.Session.OfRun || op.Model != "" || strings.HasPrefix(op.ID, agent.KnowledgePrefix) || op.Server == agent.TrialServer || f.Caller.Declaration.DataSources.Has(op.ID, f.Arguments.Canonical) {
+		return fault.Permitted()
+	}
+	return fault.Refuse("permit", fault.PermissionDenied, fmt.Sprintf("This is a run, and the declaration of %s does not name %s among its data sources.", f.Caller.Agent, op.ID),
+		fault.Remedy{Kind: "ask_person", Text: "An operator can add " + op.Server + ", or " + op.ID + ", to dataSources.tables or dataSources.apis of the agent's declaration; for comm.fetch the host, for comm.query the database."})
 }
 
 // withinRoots checks that the arguments lie below the root under which the agent's declaration permits to read. It applies to any call that reads.

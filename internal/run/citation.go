@@ -209,26 +209,8 @@ func (c Citation) check(reads []Read, ended time.Time) Checked {
 	return one
 }
 
-// names tells whether a source of the declaration is what the call read: its operation, its server, the database that comm.query asked, or the host that
-// comm.fetch fetched from. What the arguments of other operations say is the agent's own word.
-func (r *Read) names(source string) bool {
-	server, _, _ := strings.Cut(r.Operation, ".")
-	if source == r.Operation || source == server {
-		return true
-	}
-	found := false
-	call.Strings(r.Arguments, func(path, s string) bool {
-		if path == "database" && r.Operation == "comm.query" {
-			found = found || s == source
-		}
-		if rest, ok := strings.CutPrefix(s, "https://"); ok && path == "url" && r.Operation == "comm.fetch" {
-			host, _, _ := strings.Cut(rest, "/")
-			found = found || strings.EqualFold(host, source)
-		}
-		return !found
-	})
-	return found
-}
+// names tells whether a source of the declaration is what the call read.
+func (r *Read) names(source string) bool { return agent.Reads(r.Operation, r.Arguments, source) }
 
 func (r *Read) has(text string) bool { return r.Result != nil && within(r.Result, text) }
 

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"slices"
-	"strings"
 	"time"
 
 	"sallyport.example/internal/call"
@@ -30,6 +29,15 @@ func textsOf(data json.RawMessage) (texts []string) {
 		if len(path) < 2 || path[len(path)-2:] != "{}" {
 			texts = append(texts, text)
 		}
+		return true
+	})
+	return texts
+}
+
+// textsAndNames are the texts of checked JSON and the names of its members.
+func textsAndNames(data json.RawMessage) (texts []string) {
+	call.Strings(data, func(_, text string) bool {
+		texts = append(texts, text)
 		return true
 	})
 	return texts
@@ -90,21 +98,21 @@ func pages(read func(after string) (page []said, last string, err error)) (all [
 
 // printOf is the fingerprint of what an output does not have from what was read or from its input: whoever quotes a source, or the question, does not make
 // it an agent's words. What the agent itself had given to this call or one before comes back as its own words, and not as a source's, also in other pieces than it gave it in; and so does
-// everything from a call on whose arguments are not kept.
+// everything from a call on whose arguments are not kept, or with which there is more than is looked at.
 func printOf(output json.RawMessage, reads []run.Read, input json.RawMessage) fingerprint.Print {
 	p := fingerprint.Of(textsOf(output)...)
 	if input != nil {
 		p = p.Without(fingerprint.Of(textsOf(input)...))
 	}
 	reads = slices.SortedStableFunc(slices.Values(reads), func(a, b run.Read) int { return a.At.Compare(b.At) })
-	var given []string
+	var values, named fingerprint.Running // what was given as values, and with the names of members between them
 	for _, one := range reads {
-		if one.Arguments == nil {
+		if one.Arguments == nil || !values.Add(textsOf(one.Arguments)...) || !named.Add(textsAndNames(one.Arguments)...) {
 			break
 		}
-		given = append(given, textsOf(one.Arguments)...)
 		if one.Result != nil && !one.Synthetic {
-			p = p.Without(fingerprint.Of(textsOf(one.Result)...).Without(fingerprint.Of(strings.Join(given, " "))))
+			quoted := slices.DeleteFunc(fingerprint.Of(textsOf(one.Result)...), func(h uint64) bool { return values.Has(h) || named.Has(h) })
+			p = p.Without(quoted)
 		}
 	}
 	return p

@@ -40,6 +40,9 @@ func TestEchoedWordsStayTheAgents(t *testing.T) {
 		{"a tool puts two arguments together", []run.Read{source, {Arguments: text(strings.Join(words[:12], " "), strings.Join(words[12:], " ")), Result: text(own), At: at(2)}}, true},
 		{"a later call reads what an earlier one wrote", []run.Read{source, {Arguments: text("n"), Result: text(own), At: at(3)}, {Arguments: text(own), At: at(2)}}, true},
 		{"it was written in parts", []run.Read{source, {Arguments: text(strings.Join(words[:9], " ")), At: at(2)}, {Arguments: text(strings.Join(words[9:], " ")), At: at(3)}, {Arguments: text("n"), Result: text(own), At: at(4)}}, true},
+		{"it was a member's name", []run.Read{source, {Arguments: json.RawMessage(`{"` + own + `":1}`), Result: text(own), At: at(2)}}, true},
+		{"a name and its value", []run.Read{source, {Arguments: json.RawMessage(`{"` + strings.Join(words[:9], " ") + `":"` + strings.Join(words[9:], " ") + `"}`), Result: text(own), At: at(2)}}, true},
+		{"after very much else", []run.Read{source, {Arguments: text(strings.Repeat("a ", 200_001)), At: at(2)}, {Arguments: text(own), Result: text(own), At: at(3)}}, true},
 		{"arguments that are not kept", []run.Read{source, {At: at(2)}, {Arguments: text("n"), Result: text(own), At: at(3)}}, true},
 	} {
 		k := fingerprint.New(2)

@@ -336,7 +336,7 @@ func (r *Runner) begin(ctx context.Context, p identity.Principal, d *agent.Decla
 		return is, err
 	}
 	r.o.Gateway.Standing().Enter(d.AgentID, c)
-	open := gateway.OpenRequest{Agent: d.AgentID, Requester: begun.Requester, UserRequest: words(p, begun.Input)}
+	open := gateway.OpenRequest{Agent: d.AgentID, Requester: begun.Requester, UserRequest: words(p, begun.Input), Run: begun.ID}
 	if c.data {
 		open.Labels = []string{string(flow.Untrusted)}
 	}

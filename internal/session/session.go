@@ -122,6 +122,7 @@ type Session struct {
 	UserRequest string        `json:"user_request,omitempty"`
 	WordsBy     []string      `json:"words_by,omitempty"` // who else added to the request: principals, as kind:id
 	OpenedBy    string        `json:"opened_by"`          // principal, as kind:id
+	Run         string        `json:"run_id,omitempty"`   // the run that it was opened for; "": none
 	Own         bool          `json:"own"`                // the session that the agent's own token stands for
 	Follows     string        `json:"-"`                  // of an own session that is to be opened: the session before it; "" if there is none
 	Piece       int64         `json:"piece,omitempty"`    // of an own session: the number of the agent's piece of work; each fresh session that a person orders begins the next one

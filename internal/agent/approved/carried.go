@@ -72,7 +72,10 @@ func (b *Book) Export(ctx context.Context, by string, ids []string, life time.Du
 		if len(ids) > 0 && !named {
 			continue
 		}
-		if r.InForce == nil || r.InForce.Digest != d.Digest || len(r.InForce.Votes) == 0 || r.InForce.Rule != "" {
+		if r.InForce == nil || r.InForce.Digest != d.Digest || len(r.InForce.Votes) == 0 || r.InForce.Rule != "" || r.InForce.SignedBy != "" {
+			if named && r.InForce != nil && r.InForce.SignedBy != "" {
+				return Bundle{}, fault.New(fault.Conflict, "The approval of %s came from another gateway, which has to sign it itself.", d.AgentID).At("agents").Try("Export it there.")
+			}
 			if named {
 				return Bundle{}, fault.New(fault.Conflict, "People have not approved the declaration of %s as it is loaded, so there is nothing to export.", d.AgentID).At("agents")
 			}

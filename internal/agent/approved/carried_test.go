@@ -97,6 +97,11 @@ func TestApprovalsAreCarried(t *testing.T) {
 	}
 	f.to.open() // as after a restart
 	f.to.is(approved.Approved)
+	for _, ids := range [][]string{nil, {"research-assistant"}} { // trust in a gateway is not trust in those that it trusts
+		if _, err := f.to.Export(t.Context(), "person:bob", ids, 0); !fault.Is(err, fault.Conflict) {
+			t.Errorf("what was taken over is handed on: %v", err)
+		}
+	}
 }
 
 // TestCarriedApprovalsThatDoNotHold has each way in which a bundle is no approval here.

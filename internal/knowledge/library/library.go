@@ -152,6 +152,7 @@ type Adding struct {
 	Key, Source, Type, Content, Snapshot string
 	Labels                               []string
 	UnlessSame                           bool // of a version: nothing is done if the newest one has the same text
+	NoCorrection                         bool // nobody says that it corrects what was withdrawn, so it doesn't
 	Own                                  bool // the author says that the text is theirs, though it is like what an agent said
 
 	exported bool // it is what people answered of agents' recommendations
@@ -226,6 +227,9 @@ func (l *Library) AddVersion(ctx context.Context, by, id string, expected int, a
 			return e, noDocument(id)
 		}
 		s := d.Now()
+		if s.Withdrawn && a.NoCorrection {
+			return e, fault.New(fault.Conflict, "The document was withdrawn, and only a person can correct it.").Try("Have an operator read the new text and add it as a version, or restore the document.")
+		}
 		before := s
 		before.Withdrawn = false
 		if err := standing(&before); err != nil {

@@ -470,6 +470,14 @@ func TestWithdrawnIsCorrected(t *testing.T) {
 	if _, err := p.AddVersion(t.Context(), "person:a", d.ID(), 1, Adding{Content: "The poisoned recipe."}); !fault.Is(err, fault.Conflict) {
 		t.Errorf("the same text again: %v", err)
 	}
+	for _, by := range []string{"host:sync", "person:a"} { // a program, or a fetch, that knows nothing of the withdrawal
+		if _, err := p.AddVersion(t.Context(), by, d.ID(), 1, Adding{Content: "The poisoned recipe!", NoCorrection: true}); !fault.Is(err, fault.Conflict) {
+			t.Errorf("%s ends a withdrawal: %v", by, err)
+		}
+	}
+	if _, _, err := p.Save(t.Context(), "person:a", Adding{Source: "wiki", Key: "a", Content: "The poisoned recipe?", NoCorrection: true}); !fault.Is(err, fault.Conflict) {
+		t.Errorf("a fetch ends a withdrawal: %v", err)
+	}
 	_, err = p.AddVersion(t.Context(), "person:a", d.ID(), 1, Adding{Content: "The clean recipe."})
 	must(t, err)
 	s := p.snap()
