@@ -763,3 +763,48 @@ func TestProgramsAreApproved(t *testing.T) {
 		t.Errorf("a program that was loaded and not approved: %v", err)
 	}
 }
+
+// In a run an agent reads what its declaration names among its data sources, and nothing else that it may read; in other sessions it reads that, too.
+func TestRunsReadTheirDataSources(t *testing.T) {
+	var w *world
+	srv := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		var task struct {
+			SessionToken string `json:"session_token"`
+		}
+		if err := json.NewDecoder(r.Body).Decode(&task); err != nil {
+			t.Error(err)
+		}
+		if status, answer := w.post("/v1/session/self/calls", task.SessionToken, `{"tool":"incidents_get","arguments":{"id":"INC-7"}}`, nil); status != 200 || !bytes.Contains(answer, []byte("Disk is full")) {
+			t.Errorf("what is a data source: %d %s", status, answer)
+		}
+		status, answer := w.post("/v1/session/self/calls", task.SessionToken, `{"tool":"pager_page","arguments":{"incident":"INC-7"}}`, nil)
+		if !bytes.Contains(answer, []byte("permission.denied")) || !bytes.Contains(answer, []byte("does not name pager.page among its data sources")) {
+			t.Errorf("what is none: %d %s", status, answer)
+		}
+		rw.WriteHeader(http.StatusTeapot)
+	}))
+	defer srv.Close()
+	known, pager := incidents()
+	declared := strings.Replace(advisor(fmt.Sprintf("run: {kind: http, url: '%s/run'}", srv.URL), 20_000), "read: [incidents.get]", "read: [incidents.get, pager.page]", 1)
+	w = launch(t, newPlace(t, fmt.Sprintf(`
+upstreams: {incidents: {url: %s}, pager: {url: %s}}
+operations:
+  incidents.get: {sensitivity: internal_source, effect: read, args: {id: selector}}
+  pager.page: {sensitivity: none, effect: read, args: {incident: selector}}
+`, serve(t, known), serve(t, pager)), declared))
+	w.acceptDefinitions(anyDefinition)
+	runToEnd(t, w.root, json.RawMessage(`{}`))
+	if calls := pager.calls(); len(calls) != 0 {
+		t.Fatalf("the run reached %q", calls)
+	}
+	opened, err := w.root.StartSession(t.Context(), client.OpenSession{AgentID: "incident-advisor", UserRequest: "Page about INC-7."})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.root.SetPhase(t.Context(), opened.SessionID, "execution", "the test works in it"); err != nil {
+		t.Fatal(err)
+	}
+	if status, answer := w.post("/v1/session/self/calls", opened.SessionToken, `{"tool":"pager_page","arguments":{"incident":"INC-7"}}`, nil); status != 200 || len(pager.calls()) != 1 {
+		t.Errorf("in a session that is no run: %d %s", status, answer)
+	}
+}
