@@ -146,6 +146,7 @@ func (p *programs) hash(w wordFile, to string) (string, error) {
 				err = p.copies.MkdirAll(at, 0o700)
 			}
 		case kind&fs.ModeSymlink != 0:
+			p.files++
 			if said, err = p.root.Readlink(name); err == nil && p.copies != nil {
 				err = errors.Join(p.free(at), p.copies.Symlink(said, at))
 			}

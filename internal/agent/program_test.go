@@ -4,6 +4,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"slices"
 	"strings"
 	"testing"
@@ -207,5 +208,18 @@ func TestLinksLeadNoCopyAway(t *testing.T) {
 	}
 	if entries, err := os.ReadDir(away); err != nil || len(entries) != 1 {
 		t.Errorf("%v %v", entries, err)
+	}
+}
+
+// Links count as files do: a folder with very many of them is hashed and copied for no run.
+func TestManyLinksAreTooMany(t *testing.T) {
+	dir := withProgram(t, "[./advisor.sh, ./data]", map[string]string{"advisor.sh": "x", "data/first": "x"})
+	for i := range maxProgramFiles {
+		if err := os.Symlink("first", filepath.Join(dir, "data", strconv.Itoa(i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := only(t, dir).CheckFiles(); err == nil || !strings.Contains(err.Error(), "too many files") {
+		t.Errorf("%v", err)
 	}
 }
