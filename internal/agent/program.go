@@ -296,7 +296,7 @@ func (d *Declaration) compare(now map[string]string) error {
 		case fileMissing:
 			return unfit(nil, text, "names no file beside the declaration, and no program in "+ProgramPath)
 		case fileUnfit:
-			return unfit(nil, text, fmt.Sprintf("is not a program or a file that can be hashed: it may not lead out of the folder of the declaration, a program may not be writable by everybody, and all files together have at most %d MiB", maxProgramBytes>>20))
+			return unfit(nil, text, fmt.Sprintf("is not a program or a file that can be hashed: it may not lead out of the folder of the declaration, a program may not be writable by everybody, and all files together have at most %d MiB and are at most %d, folders and links counted", maxProgramBytes>>20, maxProgramFiles))
 		}
 	}
 	return nil
