@@ -36,7 +36,6 @@ type Trial struct {
 	Operations []TriedOperation
 	Otherwise  []TriedCall // decided otherwise, the oldest first
 	More       int         // that are not listed
-	Skipped    int         // calls that neither set of rules says anything about
 	Notes      []string
 }
 

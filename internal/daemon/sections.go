@@ -9,8 +9,8 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// Tunable are the sections of a configuration that say what is asked about and refused.
-var Tunable = []string{"unlisted_operations", "operations", "flow", "approvals"}
+// tunable are the sections of a configuration that say what is asked about and refused.
+var tunable = []string{"unlisted_operations", "operations", "flow", "approvals"}
 
 // Sections returns the tunable sections of a configuration's text, as text.
 func Sections(text []byte) ([]byte, error) {
@@ -22,7 +22,7 @@ func Sections(text []byte) ([]byte, error) {
 		return nil, err
 	}
 	out := yaml.Node{Kind: yaml.MappingNode, Tag: "!!map"}
-	for _, name := range Tunable {
+	for _, name := range tunable {
 		if key, value := member(mapping(&doc), name); key != nil {
 			out.Content = append(out.Content, key, value)
 		}
@@ -55,7 +55,7 @@ func WithSections(file string, text []byte, dir string, sections []byte) (*Confi
 		}
 		from := mapping(&given)
 		if from == nil {
-			return nil, fmt.Errorf("the sections are no YAML mapping: begin with a name, as operations:")
+			return nil, fmt.Errorf("the sections are no YAML mapping: begin with a name, as in flow: {free_level_1: true}")
 		}
 		seen := map[string]bool{}
 		for i := 0; i+1 < len(from.Content); i += 2 {
@@ -64,14 +64,14 @@ func WithSections(file string, text []byte, dir string, sections []byte) (*Confi
 				return nil, fmt.Errorf("%.80q stands twice in the sections: write it once", key.Value)
 			}
 			seen[key.Value] = true
-			if !slices.Contains(Tunable, key.Value) {
-				return nil, fmt.Errorf("%.80q can't be tried: only %s can", key.Value, strings.Join(Tunable, ", "))
+			if !slices.Contains(tunable, key.Value) {
+				return nil, fmt.Errorf("%.80q can't be tried: only %s can", key.Value, strings.Join(tunable, ", "))
 			}
 			if key.Value == "flow" && projectOf(value) != "" && projectOf(value) != projectOf(valueOf(root, "flow")) {
-				return nil, fmt.Errorf("flow.project can't be tried with another folder than the file's: which files there are is the machine's to know")
+				return nil, fmt.Errorf("flow.project can't be tried with another folder than the file's: leave it as it is")
 			}
-			if at := slices.IndexFunc(root.Content, func(n *yaml.Node) bool { return n.Value == key.Value }); at >= 0 && at%2 == 0 {
-				root.Content[at+1] = value
+			if have := valueOf(root, key.Value); have != nil {
+				*have = *value
 			} else {
 				root.Content = append(root.Content, key, value)
 			}
@@ -84,7 +84,7 @@ func WithSections(file string, text []byte, dir string, sections []byte) (*Confi
 	cfg, err := ParseConfig(file, next, dir)
 	var wrong *ConfigError
 	if errors.As(err, &wrong) {
-		for i := range wrong.Problems { // the lines are those of a text that nobody has seen
+		for i := range wrong.Problems { // their lines are of a text that the reader has not seen
 			p := &wrong.Problems[i]
 			p.File, p.Line, p.Column = "the sections", 0, 0
 		}

@@ -60,3 +60,11 @@ func TestSectionsInPlace(t *testing.T) {
 		})
 	}
 }
+
+// A value that reads like the name of a section is no section.
+func TestSectionsAreFoundByName(t *testing.T) {
+	cfg, err := WithSections("sallyport.yaml", []byte("agents: flow\nflow: {free_level_1: true}\n"), t.TempDir(), []byte("flow: {free_level_1: false}"))
+	if err != nil || cfg.Agents != "flow" || cfg.Flow.FreeLevel1 {
+		t.Errorf("%+v, %v", cfg, err)
+	}
+}

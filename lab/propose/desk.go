@@ -15,6 +15,7 @@ import (
 	"sallyport.example/internal/console"
 	"sallyport.example/internal/daemon"
 	"sallyport.example/internal/fault"
+	"sallyport.example/internal/policy"
 	"sallyport.example/internal/store"
 	"sallyport.example/lab/replay"
 )
@@ -87,10 +88,10 @@ func (d *Desk) Try(ctx context.Context, sections string, since time.Duration) (c
 	var configs [2]replay.Config
 	for i, given := range []string{"", sections} {
 		cfg, err := daemon.WithSections(d.config, text, filepath.Dir(d.config), []byte(given))
-		if err != nil {
-			return console.Trial{}, fault.Wrap(err, fault.ConfigurationInvalid, "The configuration can't be tried: %.2000s", err).At("sections").Try("Mend it, and try again.")
+		if err == nil {
+			configs[i], err = Rules(cfg)
 		}
-		if configs[i], err = Rules(cfg); err != nil {
+		if err != nil {
 			return console.Trial{}, fault.Wrap(err, fault.ConfigurationInvalid, "The configuration can't be tried: %.2000s", err).At("sections").Try("Mend it, and try again.")
 		}
 	}
@@ -108,7 +109,7 @@ func (d *Desk) Try(ctx context.Context, sections string, since time.Duration) (c
 	if err != nil {
 		return console.Trial{}, err
 	}
-	t := console.Trial{Since: c.Since, Sessions: c.Sessions, Was: console.Judged(c.Was), Now: console.Judged(c.Now), More: c.More, Skipped: c.Skipped, Notes: c.Notes}
+	t := console.Trial{Since: c.Since, Sessions: c.Sessions, Was: console.Judged(c.Was), Now: console.Judged(c.Now), More: c.More, Notes: c.Notes}
 	for _, o := range c.Totals {
 		t.Operations = append(t.Operations, console.TriedOperation{Operation: o.Operation, Was: console.Judged(o.Was), Now: console.Judged(o.Now), Changed: o.Changed})
 	}
@@ -121,7 +122,11 @@ func (d *Desk) Try(ctx context.Context, sections string, since time.Duration) (c
 // Rules are those of a configuration, for a replay.
 func Rules(c *daemon.Config) (replay.Config, error) {
 	risk, err := c.RiskRules()
-	return replay.Config{Classify: c.Classifier(nil), Labels: c.Flow.Labels, FreeLevel1: c.Flow.FreeLevel1, Own: c.IdentitiesOf, Unlisted: c.Unlisted, Risk: risk}, err
+	return configOf(c, risk), err
+}
+
+func configOf(c *daemon.Config, risk policy.Rules) replay.Config {
+	return replay.Config{Classify: c.Classifier(nil), Labels: c.Flow.Labels, FreeLevel1: c.Flow.FreeLevel1, Own: c.IdentitiesOf, Unlisted: c.Unlisted, Risk: risk}
 }
 
 // look makes the list anew if it is old, or for another configuration. d.mu is held.

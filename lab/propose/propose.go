@@ -275,19 +275,5 @@ func Additions(taken ...Option) daemon.Additions {
 	return a
 }
 
-// rules are what a configuration says, for a replay. Each tool has its class once.
-func (l *List) rules(c *daemon.Config) replay.Config {
-	classify, classes := c.Classifier(nil), map[string]catalogue.Classification{}
-	return replay.Config{
-		Labels: c.Flow.Labels, FreeLevel1: c.Flow.FreeLevel1, Own: c.IdentitiesOf, Unlisted: c.Unlisted, Risk: l.risk,
-		Classify: func(server, tool string) catalogue.Classification {
-			id := server + "." + tool
-			class, ok := classes[id]
-			if !ok {
-				class = classify(server, tool).For(l.hashes[id])
-				classes[id] = class
-			}
-			return class
-		},
-	}
-}
+// rules are what a configuration says, for a replay, with the definitions that were accepted.
+func (l *List) rules(c *daemon.Config) replay.Config { return configOf(c, l.risk).Pinned(l.hashes) }

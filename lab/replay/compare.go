@@ -68,7 +68,7 @@ func Compare(ctx context.Context, log *store.Reader, was, now Config, since time
 	for _, p := range pins {
 		hashes[p.Operation] = p.Hash
 	}
-	was, now = was.pinned(hashes), now.pinned(hashes)
+	was, now = was.Pinned(hashes), now.Pinned(hashes)
 	ids, more, err := calledSince(ctx, log, since)
 	if err != nil {
 		return nil, err
@@ -103,8 +103,8 @@ func Compare(ctx context.Context, log *store.Reader, was, now Config, since time
 	return c, nil
 }
 
-// pinned is the configuration that labels each tool as the definition has it that was accepted, by operation.
-func (c Config) pinned(hashes map[string]string) Config {
+// Pinned is the configuration that labels each tool as the definition has it that was accepted, by operation.
+func (c Config) Pinned(hashes map[string]string) Config {
 	classify, classes := c.Classify, map[string]catalogue.Classification{}
 	c.Classify = func(server, tool string) catalogue.Classification {
 		id := server + "." + tool

@@ -381,16 +381,12 @@ func (b *Book) vote(r Record, d *agent.Declaration, digest, reason string, by ap
 	case r.InForce != nil && r.InForce.Digest == digest && r.InForce.Rule == "":
 		return r, audit.Entry{}, fault.New(fault.Conflict, "%s approved this declaration already.", r.InForce.by())
 	}
-	now, err := canonical(d)
+	now, broken, blocked, err := r.followedBy(d)
 	if err != nil {
 		return r, audit.Entry{}, err
 	}
-	var broken []string
-	if r.InForce != nil {
-		var blocked string
-		if broken, blocked = breaking(r.InForce.Declaration, d); blocked != "" {
-			return r, audit.Entry{}, fault.New(fault.Conflict, "%s", blocked).At("digest")
-		}
+	if blocked != "" {
+		return r, audit.Entry{}, fault.New(fault.Conflict, "%s", blocked).At("digest")
 	}
 	w := Word{Digest: digest, Declaration: now}
 	if r.Waiting != nil && r.Waiting.Digest == digest {
@@ -414,6 +410,14 @@ func (b *Book) vote(r Record, d *agent.Declaration, digest, reason string, by ap
 	}
 	r.Agent = d.AgentID
 	return r, e, nil
+}
+
+// followedBy returns the fields of a declaration that is to come into force, how its output schema breaks readers of the one in force, and why it can't for that.
+func (r Record) followedBy(d *agent.Declaration) (fields json.RawMessage, broken []string, blocked string, err error) {
+	if fields, err = canonical(d); err == nil && r.InForce != nil {
+		broken, blocked = breaking(r.InForce.Declaration, d)
+	}
+	return fields, broken, blocked, err
 }
 
 // detail is what an entry about an approval says.

@@ -213,16 +213,12 @@ func (b *Book) takeOver(ctx context.Context, c carried, signed time.Time, name, 
 	case !signed.After(last):
 		return refuse(fault.AgentQuarantined, "The agent was put aside at %s, after this was signed.", last.Format(time.RFC3339))
 	}
-	now, err := canonical(d)
+	now, broken, blocked, err := r.followedBy(d)
 	if err != nil {
 		return r, audit.Entry{}, err
 	}
-	var broken []string
-	if r.InForce != nil {
-		var blocked string
-		if broken, blocked = breaking(r.InForce.Declaration, d); blocked != "" {
-			return refuse(fault.Conflict, "%s", blocked)
-		}
+	if blocked != "" {
+		return refuse(fault.Conflict, "%s", blocked)
 	}
 	loader := b.o.LoadedBy(c.Agent)
 	w := Word{Digest: c.Digest, Declaration: now, Needed: b.o.Needed(d), At: b.o.Now(), SignedBy: name, SignedAt: signed}
