@@ -115,6 +115,14 @@ type Hold struct {
 	lastSeen string    // the approval and its state on which the call was judged again
 }
 
+// isNew tells whether the call was not judged on this state of the approval yet.
+func (h *Hold) isNew(a approval.Approval, now time.Time) bool {
+	seen := a.ID + string(a.StateAt(now))
+	was := h.lastSeen
+	h.lastSeen = seen
+	return seen != was
+}
+
 // Wait holds a call of the agent's for the answer to a question: as long as its door holds it, or until the time when silence permits it
 // (HI-2). It tells whether there is something to judge again. A call that ends here has lost nothing: the same call finds the answer.
 func (d *Desk) Wait(ctx context.Context, agent, id string, h *Hold) (again bool) {
@@ -131,10 +139,7 @@ func (d *Desk) Wait(ctx context.Context, agent, id string, h *Hold) (again bool)
 	now := d.o.Now()
 	a = a.Recount(d.o.Voter)
 	if !waits(a, now) { // answered between the judgement and here
-		seen := a.ID + string(a.StateAt(now))
-		isNew := seen != h.lastSeen // else it was judged on that already, and asked again
-		h.lastSeen = seen
-		return isNew
+		return h.isNew(a, now)
 	}
 	if h.until.IsZero() {
 		h.until = now.Add(h.For)
@@ -146,8 +151,8 @@ func (d *Desk) Wait(ctx context.Context, agent, id string, h *Hold) (again bool)
 	if a.ExpiresAt.Before(look) {
 		look = a.ExpiresAt
 	}
-	if !now.Before(look) {
-		return false
+	if !now.Before(look) { // where it was put off between the judgement and here, the caller is told so
+		return a.State == approval.Deferred && h.isNew(a, now)
 	}
 	return d.hold(ctx, changed, look.Sub(now), func() {
 		if h.Tell != nil {
