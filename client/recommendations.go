@@ -26,6 +26,7 @@ type Recommendation struct {
 	Call             *RecommendedCall `json:"call,omitempty"`
 	Digest           string           `json:"digest"` // what an answer names
 	State            string           `json:"state"`
+	ExpiresAt        time.Time        `json:"expires_at,omitzero"` // until when people can answer it
 	Why              string           `json:"why,omitempty"`
 	DecidedBy        []string         `json:"decided_by,omitempty"`
 	DecidedAt        time.Time        `json:"decided_at,omitzero"`

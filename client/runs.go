@@ -83,6 +83,7 @@ type RunFigures struct {
 	Done     int     `json:"done"`
 	Timeouts int     `json:"timeouts"`
 	Invalid  int     `json:"invalid"`
+	Returned int     `json:"returned"` // runs whose input, or what they read, brought back what an agent said
 	Quality  Quality `json:"quality"`
 }
 

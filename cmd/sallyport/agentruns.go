@@ -120,7 +120,7 @@ func (c *cli) listRuns() *cobra.Command {
 			t.row(r.RunID, r.AgentID, r.Status, r.Requester, r.Started, cited, why)
 		}
 		for _, f := range page.Figures {
-			t.line("%s in the last 24 hours: %d runs, %d timed out, %d invalid; %d of %d citations verified, %d of %d quotes matched", f.AgentID, f.Runs, f.Timeouts, f.Invalid,
+			t.line("%s in the last 24 hours: %d runs, %d timed out, %d invalid, %d with what an agent said; %d of %d citations verified, %d of %d quotes matched", f.AgentID, f.Runs, f.Timeouts, f.Invalid, f.Returned,
 				f.Quality.Verified, f.Quality.Citations, f.Quality.QuotesMatched, f.Quality.Quotes)
 		}
 		if page.Next != "" {

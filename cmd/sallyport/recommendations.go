@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -139,16 +141,16 @@ func (t *table) recommendation(r *client.Recommendation) {
 	if call := r.Call; call != nil {
 		t.field("calls", call.Operation)
 		t.field("with", call.Arguments)
-		for name, from := range call.From {
-			t.field("  "+name, "from "+from)
+		for _, name := range slices.Sorted(maps.Keys(call.From)) {
+			t.field("  "+name, "from "+call.From[name])
 		}
 		t.field("risk", call.Risk)
 		if call.Needed > 0 {
 			t.field("needs", call.Needed)
 		}
 		t.field("approval", call.ApprovalID)
-		t.field("expires", call.ExpiresAt)
 	}
+	t.field("expires", r.ExpiresAt)
 	for _, c := range r.Citations {
 		t.field("cites", c.Source+" ("+c.Found()+")")
 	}

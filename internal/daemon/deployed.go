@@ -103,7 +103,7 @@ func (d *Daemon) knowledgeFacts(ctx context.Context) (k deployed.Knowledge, err 
 					continue
 				}
 				k.Versions++
-				if kind, _, _ := strings.Cut(e.By, ":"); kind != string(identity.Person) {
+				if kind, _, _ := strings.Cut(e.By, ":"); kind != string(identity.Person) && kind != string(identity.Host) {
 					k.ByAgents = append(k.ByAgents, "the document "+doc.ID()+" was written by "+e.By)
 				}
 			}
@@ -141,7 +141,7 @@ func (d *Daemon) agentFacts(ctx context.Context, agents agent.Set, now time.Time
 		}
 		for _, f := range figures {
 			if f.Agent == decl.AgentID {
-				a.Runs = deployed.Runs{All: f.Runs, Done: f.Done, Timeouts: f.Timeouts, Invalid: f.Invalid, Citations: f.Quality.Given, Verified: f.Quality.Verified}
+				a.Runs = deployed.Runs{All: f.Runs, Done: f.Done, Timeouts: f.Timeouts, Invalid: f.Invalid, Returned: f.Returned, Citations: f.Quality.Given, Verified: f.Quality.Verified}
 			}
 		}
 		for _, s := range open.Sessions {

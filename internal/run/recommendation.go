@@ -23,7 +23,7 @@ const (
 	CarriedOut RecommendationState = "carried_out" // people approved the call, and it ran
 	NotDone    RecommendationState = "failed"      // people approved the call, and it was refused by then or failed
 	Rejected   RecommendationState = "rejected"
-	Expired    RecommendationState = "expired"    // nobody answered in time
+	Expired    RecommendationState = "expired"    // nobody answered while it could be answered
 	Superseded RecommendationState = "superseded" // the declaration, the tool or the agent's standing changed since
 )
 
@@ -32,8 +32,8 @@ var RecommendationStates = []RecommendationState{Advice, Blocked, Pending, Accep
 
 // recommendationMoves are the states that each may be followed by. What is not listed is final.
 var recommendationMoves = map[RecommendationState][]RecommendationState{
-	Advice:  {Accepted, Rejected, Superseded},
-	Blocked: {Rejected, Superseded},
+	Advice:  {Accepted, Rejected, Expired, Superseded},
+	Blocked: {Rejected, Expired, Superseded},
 	Pending: {Blocked, CarriedOut, NotDone, Rejected, Expired, Superseded},
 }
 
@@ -44,6 +44,9 @@ func (s RecommendationState) Final() bool { return len(recommendationMoves[s]) =
 func (s RecommendationState) Validated() bool {
 	return s == Accepted || s == CarriedOut || s == Rejected
 }
+
+// Lasts is how long people can answer a recommendation that no question is asked about. One with a question expires with the question.
+const Lasts = 30 * 24 * time.Hour
 
 // Recommendation is what an agent recommends. It is kept apart from whatever it is about, and always marked synthetic (AG-6, AG-11).
 type Recommendation struct {
@@ -63,6 +66,7 @@ type Recommendation struct {
 	Call        *Recommended        `json:"call,omitempty"`
 	Digest      string              `json:"digest"` // what an answer names: of the question where there is one, else of the output
 	State       RecommendationState `json:"state"`
+	Expires     time.Time           `json:"expires_at,omitzero"` // until when people can answer it
 	Why         string              `json:"why,omitempty"` // it can't be carried out, failed, was rejected or superseded
 	DecidedBy   []string            `json:"decided_by,omitempty"`
 	DecidedAt   time.Time           `json:"decided_at,omitzero"`
@@ -93,7 +97,7 @@ func Recommend(output json.RawMessage, d *agent.Declaration, now time.Time) (Rec
 		return Recommendation{}, false
 	}
 	r := Recommendation{
-		ID: call.NewID("rec_", now), Agent: d.AgentID, Declaration: d.Digest, At: now.UTC(), Synthetic: true, Output: output, Action: action, Digest: call.HashBytes(output), State: Advice,
+		ID: call.NewID("rec_", now), Agent: d.AgentID, Declaration: d.Digest, At: now.UTC(), Synthetic: true, Output: output, Action: action, Digest: call.HashBytes(output), State: Advice, Expires: now.UTC().Add(Lasts),
 	}
 	metadata, _ := call.Get(output, "metadata")
 	if r.Model, ok = call.GetText(metadata, "modelVersion"); !ok {
@@ -161,6 +165,15 @@ func at(value json.RawMessage, steps []any) (json.RawMessage, bool) {
 	return value, true
 }
 
+// Over tells whether it is too late to answer a recommendation that no question is asked about.
+func (r Recommendation) Over(now time.Time) bool {
+	until := r.Expires
+	if until.IsZero() { // it was made by a version that set no time
+		until = r.At.Add(Lasts)
+	}
+	return (r.State == Advice || r.State == Blocked) && !now.Before(until)
+}
+
 // Move takes the recommendation to another state.
 func (r Recommendation) Move(to RecommendationState, why string, by []string, now time.Time) (Recommendation, error) {
 	if !slices.Contains(recommendationMoves[r.State], to) {
@@ -183,16 +196,17 @@ func (r Recommendation) Asked(session, approval, digest, risk string, needed int
 	}
 	c := *r.Call
 	c.Session, c.Approval, c.Risk, c.Needed, c.Expires = session, approval, risk, needed, expires
-	r.Call, r.Digest = &c, digest
+	r.Call, r.Digest, r.Expires = &c, digest, expires
 	return r, nil
 }
 
 // RecommendationFilter selects recommendations, the newest first.
 type RecommendationFilter struct {
-	Agent string
-	State RecommendationState // "": any
-	After string
-	Limit int
+	Agent  string
+	State  RecommendationState // "": any
+	After  string
+	Limit  int
+	Oldest bool // the oldest first; After is "" then
 }
 
 // ParseRecommendationState accepts the exact names of the states.

@@ -34,6 +34,20 @@ func TestRecommendationsMoveAsTheyMay(t *testing.T) {
 	}
 }
 
+// What nobody asks a question about can be answered for 30 days; a question has a time of its own.
+func TestOver(t *testing.T) {
+	for _, state := range RecommendationStates {
+		for name, r := range map[string]Recommendation{"its time": {State: state, At: began, Expires: began.Add(Lasts)}, "made before there was a time": {State: state, At: began}} {
+			if r.Over(began.Add(Lasts - 1)) {
+				t.Errorf("%s, %s: it is over before its time", name, state)
+			}
+			if got, want := r.Over(began.Add(Lasts)), state == Advice || state == Blocked; got != want {
+				t.Errorf("%s, %s: over is %v at its time", name, state, got)
+			}
+		}
+	}
+}
+
 func TestRecommend(t *testing.T) {
 	d := *declared(t, adviceSchema)
 	d.RecommendationActions = map[string]agent.Action{
@@ -56,6 +70,9 @@ func TestRecommend(t *testing.T) {
 		if ok != (want.state != "") || r.State != want.state || ok && !r.Synthetic {
 			t.Errorf("%s: %v %+v", output, ok, r)
 			continue
+		}
+		if ok && !r.Expires.Equal(began.Add(Lasts)) {
+			t.Errorf("%s: it expires at %s", output, r.Expires)
 		}
 		if want.args != "" && (string(r.Call.Arguments) != want.args || r.Call.From["incident"] != "$.incidents[1].id" || r.Call.From["urgent"] != "declaration") {
 			t.Errorf("%s: %+v", output, r.Call)

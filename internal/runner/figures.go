@@ -16,6 +16,7 @@ type Figures struct {
 	Done     int         `json:"done"`
 	Timeouts int         `json:"timeouts"`
 	Invalid  int         `json:"invalid"`
+	Returned int         `json:"returned" doc:"Runs whose input, or what they read, brought back what an agent said."`
 	Quality  run.Quality `json:"quality"` // of their citations
 }
 
@@ -66,6 +67,9 @@ func (f *Figures) add(r run.Run) {
 		f.Timeouts++
 	case run.Invalid:
 		f.Invalid++
+	}
+	if len(r.Returned) > 0 {
+		f.Returned++
 	}
 	f.Quality = f.Quality.Plus(r.Quality)
 }

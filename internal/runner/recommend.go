@@ -124,9 +124,14 @@ func (r *Runner) follow() {
 	}
 }
 
-// settleAll settles what waits.
+// settleAll settles what waits, and ends what nobody answered in time.
 func (r *Runner) settleAll() {
 	ctx := context.Background() // what is approved is carried out whole
+	for _, state := range []run.RecommendationState{run.Advice, run.Blocked} {
+		if err := r.expire(ctx, state); err != nil {
+			r.o.Log.Error("recommendations that are too old to be answered are not ended yet", "error", err)
+		}
+	}
 	waiting, err := r.o.Store.Recommendations(ctx, run.RecommendationFilter{State: run.Pending, Limit: 1000})
 	if err != nil {
 		r.o.Log.Error("the recommendations that wait can't be read", "error", err)
@@ -142,6 +147,20 @@ func (r *Runner) settleAll() {
 		}
 		r.settling.Unlock()
 	}
+}
+
+// expire ends the recommendations in a state whose time is over, the oldest first.
+func (r *Runner) expire(ctx context.Context, state run.RecommendationState) error {
+	oldest, err := r.o.Store.Recommendations(ctx, run.RecommendationFilter{State: state, Limit: 100, Oldest: true})
+	for _, rec := range oldest {
+		if err != nil || !rec.Over(r.o.Clock()) || r.ended.Err() != nil {
+			break
+		}
+		if _, err = r.close(ctx, rec, run.Expired, "nobody answered in time", nil); fault.Is(err, fault.Conflict) {
+			err = nil // somebody answered meanwhile
+		}
+	}
+	return err
 }
 
 // settle asks about a recommended call, carries out what people approved, and notes what they refused. It holds settling.
@@ -323,6 +342,9 @@ func (r *Runner) Respond(ctx context.Context, voter approval.Voter, id string, a
 		r.settling.Lock()
 		defer r.settling.Unlock()
 		return r.settle(context.WithoutCancel(ctx), rec)
+	}
+	if rec.Over(r.o.Clock()) {
+		return rec, fault.New(fault.Conflict, "The recommendation %s could be answered for %d days, and nobody did.", rec.ID, run.Lasts/(24*time.Hour)).Try("Ask the agent again.")
 	}
 	if answer.Decision == approval.Approve && answer.Digest != rec.Digest {
 		return rec, fault.New(fault.ApprovalMismatch, "The recommendation %s has another digest.", rec.ID).At("digest").Try("Look at it again: sallyport recommendations show %s", rec.ID)

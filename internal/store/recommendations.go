@@ -101,7 +101,10 @@ func (r *Reader) Recommendations(ctx context.Context, f runs.RecommendationFilte
 			return nil, err
 		}
 	}
-	which, args := "WHERE n < $1", []any{before, int64(min(max(f.Limit, 0), maxPage))}
+	which, order, args := "WHERE n < $1", " ORDER BY n DESC LIMIT $2", []any{before, int64(min(max(f.Limit, 0), maxPage))}
+	if f.Oldest {
+		order = " ORDER BY n LIMIT $2"
+	}
 	switch {
 	case f.Agent != "" && f.State != "":
 		which, args = which+" AND agent = $3 AND state = $4", append(args, f.Agent, string(f.State))
@@ -112,7 +115,7 @@ func (r *Reader) Recommendations(ctx context.Context, f runs.RecommendationFilte
 	}
 	var rows [][]driver.Value
 	err := r.twice(func() (err error) {
-		rows, err = r.load(ctx, recommendationRows, which+" ORDER BY n DESC LIMIT $2", args...)
+		rows, err = r.load(ctx, recommendationRows, which+order, args...)
 		return err
 	})
 	if err != nil {

@@ -78,7 +78,8 @@ func TestRecommendationsAreAnsweredOnce(t *testing.T) {
 		filter runs.RecommendationFilter
 		want   []string
 	}{{runs.RecommendationFilter{Limit: 9}, []string{"rec_3", "rec_2", "rec_1"}}, {runs.RecommendationFilter{Agent: "a", Limit: 9}, []string{"rec_3", "rec_1"}}, {runs.RecommendationFilter{State: runs.Pending, Limit: 9}, []string{"rec_2"}},
-		{runs.RecommendationFilter{Agent: "a", State: runs.Accepted, Limit: 9}, []string{"rec_1"}}, {runs.RecommendationFilter{After: "rec_2", Limit: 9}, []string{"rec_1"}}} {
+		{runs.RecommendationFilter{Agent: "a", State: runs.Accepted, Limit: 9}, []string{"rec_1"}}, {runs.RecommendationFilter{After: "rec_2", Limit: 9}, []string{"rec_1"}},
+		{runs.RecommendationFilter{Agent: "a", Oldest: true, Limit: 9}, []string{"rec_1", "rec_3"}}} {
 		page, err := db.Recommendations(ctx, c.filter)
 		must(t, err)
 		var got []string

@@ -68,7 +68,10 @@ type Agent struct {
 }
 
 // Runs are figures of an agent's runs.
-type Runs struct{ All, Done, Timeouts, Invalid, Citations, Verified int }
+type Runs struct {
+	All, Done, Timeouts, Invalid, Citations, Verified int
+	Returned                                          int // brought back what an agent said, in their input or in what they read
+}
 
 // Switch is the kill switch.
 type Switch struct {
@@ -390,11 +393,29 @@ func asked(f *Facts) Box {
 }
 
 func loops(f *Facts) Box {
-	b := Box{Question: "No feedback loops detected", Answer: Unseen, Reason: "No declaration takes facts from what agents say, and no document was written by an agent. Whether an output that a person copied comes back as input can't be seen."}
-	b.Remedy = "Look through what people add to the knowledge store (sallyport knowledge list), and name the sources of each agent."
-	b.Evidence = []string{"no credential of an agent, session or host writes to the knowledge store", "outputs of runs and recommendations are tagged as synthetic"}
-	if found := append(f.coded("A-07"), f.Knowledge.ByAgents...); len(found) > 0 {
+	b := Box{Question: "No feedback loops detected", Answer: Yes, Reason: "No declaration takes facts from what agents say, no document was written by an agent, and no run of the last 24 hours was given or read what an agent said."}
+	b.Evidence = []string{
+		"no credential of an agent or session writes to the knowledge store, and none of a host that the configuration does not name for it",
+		"outputs of runs and recommendations are tagged as synthetic, and recognised by tag and words where they come back; words that somebody put differently are not",
+	}
+	measured := 0
+	var returned []string
+	for _, a := range f.Agents {
+		measured += a.Runs.All
+		if a.Runs.Returned > 0 {
+			returned = append(returned, a.Declaration.AgentID)
+			b.Evidence = append(b.Evidence, fmt.Sprintf("%s: %d of %d runs in 24 hours were given or read what an agent said", a.Declaration.AgentID, a.Runs.Returned, a.Runs.All))
+		}
+	}
+	switch found := append(f.coded("A-07"), f.Knowledge.ByAgents...); {
+	case len(found) > 0:
 		b.Answer, b.Reason, b.Remedy = No, few(found, "")+".", "Remove what agents said from the sources."
+	case len(returned) > 0:
+		b.Answer, b.Reason = No, "Runs of "+sentence.Names(returned)+" were given or read what an agent said in the last 24 hours."
+		b.Remedy = "Look at these runs (sallyport agents runs): each names the output that came back. Remove it from the source that has it."
+	case measured == 0:
+		b.Answer, b.Reason = Unseen, "No declaration takes facts from what agents say, and no document was written by an agent. No agent had a run in the last 24 hours, so nothing that one read was compared."
+		b.Remedy = "Let an agent run (sallyport agents run), and look again."
 	}
 	return b
 }

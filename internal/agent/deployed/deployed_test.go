@@ -40,7 +40,7 @@ func TestBoxes(t *testing.T) {
 	if len(base.Boxes) != 21 || base.Boxes[12].ID != "agents-13" || base.Boxes[20].ID != "deployment-8" {
 		t.Fatalf("%d boxes", len(base.Boxes))
 	}
-	never := map[string]deployed.Answer{"agents-12": deployed.Unseen, "deployment-2": deployed.No, "deployment-8": deployed.No}
+	never := map[string]deployed.Answer{"deployment-2": deployed.No, "deployment-8": deployed.No}
 	for _, b := range base.Boxes {
 		want := deployed.Yes
 		if n, ok := never[b.ID]; ok {
@@ -90,6 +90,8 @@ func TestBoxes(t *testing.T) {
 		{"agents-11", deployed.No, func(f *deployed.Facts) { f.Agents[0].Alone = []string{"sess_1"} }},
 		{"agents-12", deployed.No, coded("A-07")},
 		{"agents-12", deployed.No, func(f *deployed.Facts) { f.Knowledge.ByAgents = []string{"the document d was written by agent:a"} }},
+		{"agents-12", deployed.No, func(f *deployed.Facts) { f.Agents[0].Runs.Returned = 1 }},
+		{"agents-12", deployed.Unseen, func(f *deployed.Facts) { f.Agents[0].Runs = deployed.Runs{} }},
 		{"agents-13", deployed.No, coded("A-10")},
 		{"deployment-1", deployed.Unseen, func(f *deployed.Facts) { f.PromptBytes = 0 }},
 		{"deployment-3", deployed.No, decl(func(d *agent.Declaration) { d.Permissions.Read = []string{"*"} })},
@@ -134,7 +136,7 @@ func TestDecided(t *testing.T) {
 	f := good(t)
 	f.Agents[0].Runs.Timeouts = 2
 	r = deployed.Check(f)
-	if r.Violations[3].Code != "A-09" || r.Violations[3].Found != deployed.Yes || r.Violations[0].Found != deployed.No || r.Violations[2].Found != deployed.Unseen {
+	if r.Violations[3].Code != "A-09" || r.Violations[3].Found != deployed.Yes || r.Violations[0].Found != deployed.No || r.Violations[2].Found != deployed.No {
 		t.Errorf("%+v", r.Violations)
 	}
 }
