@@ -66,6 +66,7 @@ func Load(dir string, pinned ...string) (Set, []Problem) {
 					problems = append(problems, Problem{File: d.File, Field: "run.command", Severity: Error, Problem: "can't be written as JSON"})
 					continue
 				}
+				problems = append(problems, d.lintFiles()...)
 				good = append(good, d)
 			}
 		}

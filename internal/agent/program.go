@@ -291,15 +291,36 @@ func (d *Declaration) compare(now map[string]string) error {
 		return fault.New(fault.AgentUnapproved, "The program of the agent %s is not the one that its declaration was loaded with: %s.", d.AgentID, strings.Join(changed[:min(len(changed), 5)], ", ")).
 			Try("Undo the change, or have it approved: sallyport reload, then sallyport agents diff %s, then sallyport agents approve %s --digest DIGEST", d.AgentID, d.AgentID)
 	}
-	for text, sum := range now {
-		switch sum {
-		case fileMissing:
-			return unfit(nil, text, "names no file beside the declaration, and no program in "+ProgramPath)
-		case fileUnfit:
-			return unfit(nil, text, fmt.Sprintf("is not a program or a file that can be hashed: it may not lead out of the folder of the declaration, a program may not be writable by everybody, and all files together have at most %d MiB and are at most %d, folders and links counted", maxProgramBytes>>20, maxProgramFiles))
+	for _, text := range slices.Sorted(maps.Keys(now)) {
+		if why := unstartable(now[text]); why != "" {
+			return unfit(nil, text, why)
 		}
 	}
 	return nil
+}
+
+// unstartable says why what is noted of a word keeps the run from starting; "" where it doesn't.
+func unstartable(noted string) string {
+	switch noted {
+	case fileMissing:
+		return "names no file beside the declaration, and no program in " + ProgramPath
+	case fileUnfit:
+		return fmt.Sprintf("is not a program or a file that can be hashed: it may not lead out of the folder of the declaration, a program may not be writable by everybody, and all files together have at most %d MiB and are at most %d, folders and links counted", maxProgramBytes>>20, maxProgramFiles)
+	}
+	return ""
+}
+
+// lintFiles names what runs of the declaration can't start with.
+func (d *Declaration) lintFiles() (all []Problem) {
+	if d.Run == nil {
+		return nil
+	}
+	for i, text := range d.Run.Command {
+		if why := unstartable(d.Run.Files[text]); why != "" {
+			all = append(all, d.Problem(fmt.Sprintf("run.command[%d]", i), P1, display.Quote(text, shownMost)+" "+why+", so no run can start", "put it there, or correct the name"))
+		}
+	}
+	return all
 }
 
 func unfit(cause error, word, why string) error {

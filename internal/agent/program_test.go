@@ -46,6 +46,32 @@ func only(t *testing.T, dir string) *Declaration {
 	return all[0]
 }
 
+// TestLoadNamesWhatCannotStart: the check of declarations says at its place which word of run.command no run can start with.
+func TestLoadNamesWhatCannotStart(t *testing.T) {
+	for command, want := range map[string]string{
+		"[./advise]": "", "[cat, ./advise]": "", "[cat, ./facts.json]": `P1: run.command[1]: "./facts.json" names no file`, "[no-such-program]": `P1: run.command[0]: "no-such-program" names no file`,
+		"[./gone]": `P1: run.command[0]: "./gone" names no file`, "[./plain]": `P1: run.command[0]: "./plain" is not a program`,
+	} {
+		dir := withProgram(t, command, map[string]string{"advise": "#!/bin/sh\n", "plain": "x"})
+		if err := os.Chmod(filepath.Join(dir, "plain"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		set, problems := Load(dir)
+		if len(set.All()) != 1 {
+			t.Fatalf("%s: it is not loaded: %v", command, problems)
+		}
+		found := ""
+		for _, p := range problems {
+			if strings.HasPrefix(p.Field, "run.") {
+				found += p.String()
+			}
+		}
+		if want == "" && found != "" || !strings.Contains(found, want) || want != "" && !strings.Contains(found, "incident-advisor.yaml:") {
+			t.Errorf("%s: %q, want %q", command, found, want)
+		}
+	}
+}
+
 // TestProgramsBelongToDeclarations changes what a run starts in each way, and has the digest change with it, the start refused, and the copy of it refused, too.
 func TestProgramsBelongToDeclarations(t *testing.T) {
 	elsewhere := filepath.Join(t.TempDir(), "advisor")
