@@ -84,7 +84,7 @@ func (c *crossing) load() judge.Facts {
 	aside, _ := g.standing.Quarantined(c.agent)
 	reason, remedy := g.o.Unapproved(c.set.whole(c.decl))
 	raised := c.raised()
-	s, phase, window := c.session, c.session.PhaseAt(c.stops.epoch), c.live.rates.Calls
+	s, phase, window := c.session, c.session.PhaseAt(c.stops.epoch, c.set.rules.Observe), c.live.rates.Calls
 	if c.r.DryRun { // asking is work too, and takes nothing from the calls
 		window = c.live.rates.Checks
 	}
@@ -335,7 +335,7 @@ func (c *crossing) stored() *catalogue.Operation {
 // plan is the session's sealed plan as the flow rules read it; nil if there is none.
 func (c *crossing) plan() *provenance.SealedPlan {
 	s := c.session.Plan.Sealed()
-	if s == nil {
+	if s == nil || c.session.Plan.Observed && !c.set.rules.Observe {
 		return nil
 	}
 	if c.answers != nil { // what goes out beside the arguments is in no plan

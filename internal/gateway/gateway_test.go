@@ -86,6 +86,7 @@ type brittle struct {
 	outcome  error
 	record   error
 	evidence error
+	pages    error
 	block    chan struct{} // non-nil: SaveSwitches and Record wait for it
 	blocked  atomic.Int64  // how many of them have waited or do
 }
@@ -94,7 +95,14 @@ func (b *brittle) set(f func(*brittle)) { b.mu.Lock(); defer b.mu.Unlock(); f(b)
 func (b *brittle) get() brittle {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return brittle{intent: b.intent, outcome: b.outcome, record: b.record, evidence: b.evidence, block: b.block}
+	return brittle{intent: b.intent, outcome: b.outcome, record: b.record, evidence: b.evidence, pages: b.pages, block: b.block}
+}
+
+func (b *brittle) SessionsPage(ctx context.Context, after string, limit int, state session.State) (session.Page, error) {
+	if err := b.get().pages; err != nil {
+		return session.Page{}, err
+	}
+	return b.Store.SessionsPage(ctx, after, limit, state)
 }
 
 func (b *brittle) Evidence(ctx context.Context, id string, after int64) ([]evidence.Kept, error) {

@@ -415,6 +415,53 @@ func TestObservePlans(t *testing.T) {
 	}
 }
 
+// A plan that was approved only because the gateway observed counts while it observes: once it enforces, what it had opened is closed at once and on
+// record, and the agent can submit another one. A plan that would have been approved anyway stays.
+func TestEnforcingEndsObservedPlans(t *testing.T) {
+	for name, c := range map[string]struct {
+		steps string
+		stays bool
+	}{
+		"good":           {`[{"tool":"web_search","arguments":{"q":"widgets"},"justification":"look it up"}]`, true},
+		"in a bad order": {`[{"tool":"search_email","justification":"x"},{"tool":"web_search","justification":"look it up"}]`, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newCommWorld(t, observing)
+			p := w.open("planner", "erin", widgets)
+			plan := w.submit(p, c.steps)
+			phase := func() session.Phase {
+				t.Helper()
+				m, err := w.g.Manifest(t.Context(), p, "")
+				if err != nil {
+					t.Fatal(err)
+				}
+				return m.(gateway.Manifest).Phase
+			}
+			if plan.State != session.PlanApproved || phase() != session.Execution {
+				t.Fatalf("observing: %+v in %s", plan, phase())
+			}
+			broken := errors.New("no store")
+			w.store.set(func(b *brittle) { b.pages = broken }) // nothing of it is written down
+			w.reconfigure(func(s *gateway.Settings) { s.Mode = gateway.Enforce })
+			a := w.do(p, "web_search", `{"q":"widgets"}`, "")
+			if c.stays {
+				if w.store.set(func(b *brittle) { b.pages = nil }); phase() != session.Execution || a.Verdict.Code == fault.PhaseBlocked {
+					t.Errorf("enforcing: %s, %+v", phase(), a.Verdict)
+				}
+				return
+			}
+			if phase() != session.Planning || a.Verdict.Code != fault.PhaseBlocked {
+				t.Errorf("before it is written down: %s, %+v", phase(), a.Verdict)
+			}
+			w.store.set(func(b *brittle) { b.pages = nil })
+			w.takenBack(p.ID, plan.PlanID, "rule:enforce", "only observed")
+			if again := w.submit(p, `[{"tool":"web_search","arguments":{"q":"widgets"},"justification":"look it up"}]`); again.State != session.PlanApproved || phase() != session.Execution {
+				t.Errorf("another plan: %+v in %s", again, phase())
+			}
+		})
+	}
+}
+
 // A declaration that would wait for a person is approved by rule, with that on record, and its call is judged by itself.
 func TestObserveDeclarations(t *testing.T) {
 	w := newCommWorld(t, observing)

@@ -60,7 +60,7 @@ func (g *Gateway) manifestOf(s *session.Session) Manifest {
 		}
 	}
 	return Manifest{
-		SessionID: s.ID, Phase: s.PhaseAt(g.standing.StopEpoch(s.Agent)), Labels: notNil(s.Labels), Tools: tools,
+		SessionID: s.ID, Phase: s.PhaseAt(g.standing.StopEpoch(s.Agent), g.settings.Load().rules.Observe), Labels: notNil(s.Labels), Tools: tools,
 		OrderingHint: flow.OrderingHint(ops), SystemPrompt: systemPrompt(g.settings.Load().rules, ops, s.Labels),
 	}
 }
@@ -429,6 +429,7 @@ func (g *Gateway) judgePlan(ctx context.Context, p identity.Principal, l *live, 
 			return plan, answer, e, err
 		}
 		if would := g.decideSteps(strict, steps, waits); would.state != session.PlanApproved {
+			plan.Observed = true
 			wouldBe(&e, &would.cause)
 		}
 	}

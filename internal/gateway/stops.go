@@ -74,10 +74,9 @@ func (g *Gateway) withdrawStopped(ctx context.Context) error {
 // pageOfSessions is how many sessions are read at once.
 const pageOfSessions = 200
 
-// takePhasesBack writes down that stops took back the execution phase of sessions where a plan had opened it that a person approved before. It is so
-// already (session.PhaseAt).
+// takePhasesBack writes down which plans, and execution phases that a plan had opened, no longer count: a stop reached the agent, or the gateway enforces
+// what it only observed when a rule approved the plan. It is so already (session.PhaseAt, crossing.plan).
 func (g *Gateway) takePhasesBack(ctx context.Context) error {
-	const by, reason = "rule:stopped", "The agent was stopped after it submitted the plan that had opened the execution phase: the kill switch was pulled, or the agent was quarantined."
 	for after := ""; ; {
 		page, err := g.store.SessionsPage(ctx, after, pageOfSessions, session.Open)
 		if err != nil {
@@ -88,12 +87,20 @@ func (g *Gateway) takePhasesBack(ctx context.Context) error {
 			if err := g.takeOrderBack(ctx, s); err != nil {
 				return err
 			}
-			if s.PhaseAt(g.standing.StopEpoch(s.Agent)) == s.Phase {
+			observing := g.settings.Load().rules.Observe
+			if !s.TakenBack(g.standing.StopEpoch(s.Agent), observing) {
 				continue
 			}
-			detail, _ := json.Marshal(map[string]any{"phase": session.Planning, "from": s.Phase, "plan_id": s.Opened.Plan}) // of plain values: can't fail
+			by, reason, plan := "rule:enforce", "The plan was approved while the gateway only observed. It enforces now.", ""
+			if s.Plan != nil {
+				plan = s.Plan.ID
+			}
+			if o := s.Opened; o != nil && o.StopEpoch != g.standing.StopEpoch(s.Agent) {
+				by, reason, plan = "rule:stopped", "The agent was stopped after it submitted the plan that had opened the execution phase: the kill switch was pulled, or the agent was quarantined.", o.Plan
+			}
+			detail, _ := json.Marshal(map[string]any{"phase": s.PhaseAt(g.standing.StopEpoch(s.Agent), observing), "from": s.Phase, "plan_id": plan}) // of plain values: can't fail
 			_, err := g.change(ctx, s.ID, audit.Entry{Action: "session.phase", Actor: by, Reason: reason, Detail: detail}, func(s session.Session) (session.Session, error) {
-				return s.TakeBack(g.standing.StopEpoch(s.Agent), by, reason, g.now())
+				return s.TakeBack(g.standing.StopEpoch(s.Agent), observing, by, reason, g.now())
 			})
 			if err != nil && !fault.Is(err, fault.Conflict) && !fault.Is(err, fault.SessionClosed) { // moved by a person meanwhile, or closed
 				return err

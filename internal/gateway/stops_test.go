@@ -228,14 +228,17 @@ func (w *commWorld) stored(id string) session.Session {
 	return s
 }
 
-// takenBack waits until it is written down that a stop took back the session's phase.
-func (w *commWorld) takenBack(id, plan string) {
+// What stands on record where a stop took a phase back.
+const stoppedBy, stoppedWhy = "rule:stopped", "stopped after it submitted"
+
+// takenBack waits until it is written down that a rule took back the session's phase, and why.
+func (w *commWorld) takenBack(id, plan, by, why string) {
 	w.t.Helper()
 	told, end := w.g.Watch()
 	defer end()
 	for late := time.After(10 * time.Second); ; {
 		if s := w.stored(id); s.Phase == session.Planning {
-			if s.Opened != nil || s.Plan.ID != plan || s.Plan.State != session.PlanRejected || s.Plan.DecidedBy != "rule:stopped" || !strings.Contains(s.Plan.Reason, "stopped after it submitted") {
+			if s.Opened != nil || s.Plan.ID != plan || s.Plan.State != session.PlanRejected || s.Plan.DecidedBy != by || !strings.Contains(s.Plan.Reason, why) {
 				w.t.Errorf("%+v, %+v", s, s.Plan)
 			}
 			break
@@ -247,7 +250,7 @@ func (w *commWorld) takenBack(id, plan string) {
 		}
 	}
 	for _, e := range w.entries() {
-		if e.Action == "session.phase" && e.Actor == "rule:stopped" && e.Session == id && strings.Contains(string(e.Detail), `"from":"execution"`) && strings.Contains(string(e.Detail), plan) && e.Event == audit.PhaseMoved {
+		if e.Action == "session.phase" && e.Actor == by && e.Session == id && strings.Contains(string(e.Detail), `"from":"execution"`) && strings.Contains(string(e.Detail), plan) && e.Event == audit.PhaseMoved {
 			return
 		}
 	}
@@ -279,8 +282,8 @@ func TestStopTakesBackThePhaseOfAPlan(t *testing.T) {
 			if m, err := w.g.Manifest(t.Context(), p, ""); err != nil || m.(gateway.Manifest).Phase != session.Planning {
 				t.Errorf("%+v, %v", m, err)
 			}
-			w.takenBack(p.ID, plan.PlanID)
-			w.takenBack(never.ID, w.stored(never.ID).Plan.ID)
+			w.takenBack(p.ID, plan.PlanID, stoppedBy, stoppedWhy)
+			w.takenBack(never.ID, w.stored(never.ID).Plan.ID, stoppedBy, stoppedWhy)
 			next := w.submit(p, lookStep)
 			if next.State != session.PlanPending || next.Phase != session.Planning {
 				t.Fatalf("%+v", next)
@@ -314,7 +317,7 @@ func TestStopLeavesAPhaseThatNoPlanOpened(t *testing.T) {
 			}
 			last, of := w.approvedPlan()
 			stop(w)
-			w.takenBack(last.ID, of.PlanID) // sessions are looked at from the newest to the oldest
+			w.takenBack(last.ID, of.PlanID, stoppedBy, stoppedWhy) // sessions are looked at from the newest to the oldest
 			for _, p := range []string{moved.ID, before.ID} {
 				if s := w.stored(p); s.Phase != session.Execution {
 					t.Errorf("%+v", s)
@@ -342,7 +345,7 @@ func TestPhaseTakenBackOutlivesACrash(t *testing.T) {
 			w.end()
 			frozen.frozen.Store(false)
 			w.start()
-			w.takenBack(p.ID, plan.PlanID)
+			w.takenBack(p.ID, plan.PlanID, stoppedBy, stoppedWhy)
 		})
 	}
 }

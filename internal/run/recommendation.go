@@ -67,7 +67,7 @@ type Recommendation struct {
 	Digest      string              `json:"digest"` // what an answer names: of the question where there is one, else of the output
 	State       RecommendationState `json:"state"`
 	Expires     time.Time           `json:"expires_at,omitzero"` // until when people can answer it
-	Why         string              `json:"why,omitempty"` // it can't be carried out, failed, was rejected or superseded
+	Why         string              `json:"why,omitempty"`       // it can't be carried out, failed, was rejected or superseded
 	DecidedBy   []string            `json:"decided_by,omitempty"`
 	DecidedAt   time.Time           `json:"decided_at,omitzero"`
 	Print       []uint64            `json:"-"` // fingerprint of what in its output was not read; without one where it is of a run, which has it

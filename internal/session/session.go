@@ -79,6 +79,8 @@ type Plan struct {
 	StopEpoch int64 `json:"stop_epoch,omitempty"`
 	// Clean says that the session held no label when the plan was submitted and when it was approved.
 	Clean bool `json:"clean,omitempty"`
+	// Observed says that a rule approved it only because the gateway observed. It counts while the gateway observes.
+	Observed bool `json:"observed,omitempty"`
 	// Done are the calls made for its steps, in order. It only grows.
 	Done []provenance.Done `json:"done,omitempty"`
 }
@@ -90,6 +92,9 @@ const ByRule = "rule"
 func (p *Plan) ByPerson() bool {
 	return p.State == PlanApproved && p.DecidedBy != "" && p.DecidedBy != ByRule
 }
+
+// lapsed reports whether the plan counts only while the gateway observes.
+func (p *Plan) lapsed() bool { return p != nil && p.State == PlanApproved && p.Observed }
 
 // Sealed is the plan as package provenance reads it; nil unless it is approved. The caller must not change it.
 func (p *Plan) Sealed() *provenance.SealedPlan {
@@ -412,30 +417,38 @@ func (s Session) DecidePlan(digest string, approve bool, by, reason string, now 
 	return s, nil
 }
 
-// PhaseAt is the phase that the session is in by the number of stops that have reached its agent: a stop takes back the execution phase that a
-// person's yes to a plan had opened before it.
-func (s Session) PhaseAt(stopEpoch int64) Phase {
-	if s.Opened != nil && s.Opened.StopEpoch != stopEpoch {
+// PhaseAt is the phase that the session is in. A stop of the agent takes back the execution phase that a person's yes to a plan had opened before it:
+// stopEpoch is the number of stops that have reached the agent. A gateway that enforces takes back what a plan had opened only because it observed.
+func (s Session) PhaseAt(stopEpoch int64, observing bool) Phase {
+	if s.Opened != nil && s.Opened.StopEpoch != stopEpoch || s.PhaseBy == ByRule && !observing && s.Plan.lapsed() {
 		return Planning
 	}
 	return s.Phase
 }
 
-// TakeBack writes down what a stop of the agent did (PhaseAt): the session is in planning again, and the plan that had opened execution is over, so
-// that the agent can submit another one. It is a fault.Conflict where no stop has taken anything back.
-func (s Session) TakeBack(stopEpoch int64, by, reason string, now time.Time) (Session, error) {
+// TakenBack tells whether the phase or the plan of the session no longer counts: the agent was stopped, or the gateway enforces and observed before.
+func (s Session) TakenBack(stopEpoch int64, observing bool) bool {
+	return s.PhaseAt(stopEpoch, observing) != s.Phase || !observing && s.Plan.lapsed()
+}
+
+// TakeBack writes down what no longer counts (TakenBack): the session is in planning again where the plan had opened execution, and the plan is over, so
+// that the agent can submit another one. It is a fault.Conflict where all of it counts.
+func (s Session) TakeBack(stopEpoch int64, observing bool, by, reason string, now time.Time) (Session, error) {
 	if err := s.open(); err != nil {
 		return s, err
 	}
-	if s.PhaseAt(stopEpoch) == s.Phase {
-		return s, fault.New(fault.Conflict, "No stop has taken the phase of session %s back.", s.ID)
+	if !s.TakenBack(stopEpoch, observing) {
+		return s, fault.New(fault.Conflict, "The phase and the plan of session %s are as they were.", s.ID)
 	}
-	if s.Plan != nil && s.Plan.ID == s.Opened.Plan && s.Plan.State == PlanApproved {
+	phase := s.PhaseAt(stopEpoch, observing)
+	if s.Opened != nil && s.Plan != nil && s.Plan.ID == s.Opened.Plan && s.Plan.State == PlanApproved || s.Plan.lapsed() {
 		p := *s.Plan
 		p.State, p.DecidedBy, p.DecidedAt, p.Reason = PlanRejected, by, now.UTC(), reason
 		s.Plan = &p
 	}
-	s.Phase, s.PhaseBy, s.Opened = Planning, ByRule, nil
+	if phase != s.Phase {
+		s.Phase, s.PhaseBy, s.Opened = Planning, ByRule, nil
+	}
 	s.Version++
 	return s, nil
 }

@@ -112,6 +112,47 @@ func TestPlans(t *testing.T) {
 	}
 }
 
+// What only observing approved counts while the gateway observes. Enforced, the plan is over, and with it the phase that it opened; a phase that
+// somebody else opened stays.
+func TestEnforcingTakesBackWhatObservingApproved(t *testing.T) {
+	observed, good := plan(PlanApproved), plan(PlanApproved)
+	observed.DecidedBy, observed.Observed, good.DecidedBy = ByRule, true, ByRule
+	started := fresh()
+	started.Phase = Execution
+	for name, c := range map[string]struct {
+		from  Session
+		plan  Plan
+		over  bool
+		phase Phase
+	}{
+		"that would have been approved":       {fresh(), good, false, Execution},
+		"that would not":                      {fresh(), observed, true, Planning},
+		"that would not, where sessions act":  {started, observed, true, Execution},
+		"that would have, where sessions act": {started, good, false, Execution},
+	} {
+		s, err := c.from.SubmitPlan(c.plan)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.PhaseAt(0, true) != Execution || s.TakenBack(0, true) {
+			t.Errorf("a plan %s: it doesn't count while observing", name)
+		}
+		if s.PhaseAt(0, false) != c.phase || s.TakenBack(0, false) != c.over {
+			t.Errorf("a plan %s: %s, over %v", name, s.PhaseAt(0, false), s.TakenBack(0, false))
+		}
+		after, err := s.TakeBack(0, false, "rule:enforce", "because", t0)
+		if !c.over {
+			if !fault.Is(err, fault.Conflict) {
+				t.Errorf("a plan %s: %v", name, err)
+			}
+			continue
+		}
+		if err != nil || after.Phase != c.phase || after.Plan.State != PlanRejected || after.Plan.Reason != "because" || s.Plan.State != PlanApproved || after.TakenBack(0, false) {
+			t.Errorf("a plan %s: %+v %v", name, after, err)
+		}
+	}
+}
+
 // The execution phase that a person's yes to a plan opened lasts until the agent is stopped. What opened it in another way is not taken back.
 func TestStopTakesBackWhatAPlanOpened(t *testing.T) {
 	must := func(s Session, err error) Session {
@@ -143,29 +184,29 @@ func TestStopTakesBackWhatAPlanOpened(t *testing.T) {
 		"by a rule, before the person's": {func() Session { s := fresh(); s.Phase, s.PhaseBy = Execution, ByRule; return agreed(s) }(), true},
 	} {
 		s := c.s
-		if s.PhaseAt(3) != s.Phase {
-			t.Errorf("%s: %s without a stop", name, s.PhaseAt(3))
+		if s.PhaseAt(3, false) != s.Phase {
+			t.Errorf("%s: %s without a stop", name, s.PhaseAt(3, false))
 		}
-		after, err := s.TakeBack(4, "rule:stopped", "because", t0)
+		after, err := s.TakeBack(4, false, "rule:stopped", "because", t0)
 		if !c.back {
-			if s.PhaseAt(4) != s.Phase || !fault.Is(err, fault.Conflict) {
-				t.Errorf("%s: %s, %v", name, s.PhaseAt(4), err)
+			if s.PhaseAt(4, false) != s.Phase || !fault.Is(err, fault.Conflict) {
+				t.Errorf("%s: %s, %v", name, s.PhaseAt(4, false), err)
 			}
 			continue
 		}
-		if s.PhaseAt(4) != Planning || err != nil || after.Phase != Planning || after.Opened != nil || after.Plan.State != PlanRejected || after.Plan.Reason != "because" || after.Version <= s.Version {
-			t.Errorf("%s: %s, %+v, %v", name, s.PhaseAt(4), after, err)
+		if s.PhaseAt(4, false) != Planning || err != nil || after.Phase != Planning || after.Opened != nil || after.Plan.State != PlanRejected || after.Plan.Reason != "because" || after.Version <= s.Version {
+			t.Errorf("%s: %s, %+v, %v", name, s.PhaseAt(4, false), after, err)
 		}
 		if s.Plan.State != PlanApproved {
 			t.Errorf("%s: the session that it was made of changed", name)
 		}
-		if _, err := after.TakeBack(5, "rule:stopped", "", t0); !fault.Is(err, fault.Conflict) {
+		if _, err := after.TakeBack(5, false, "rule:stopped", "", t0); !fault.Is(err, fault.Conflict) {
 			t.Errorf("%s: twice: %v", name, err)
 		}
-		if again := must(must(after.SubmitPlan(func() Plan { p := waits; p.StopEpoch = 4; return p }())).DecidePlan("d", true, "person:p", "", t0)); again.PhaseAt(4) != Execution || again.PhaseAt(5) != Planning {
+		if again := must(must(after.SubmitPlan(func() Plan { p := waits; p.StopEpoch = 4; return p }())).DecidePlan("d", true, "person:p", "", t0)); again.PhaseAt(4, false) != Execution || again.PhaseAt(5, false) != Planning {
 			t.Errorf("%s: another plan: %+v", name, again)
 		}
-		if _, err := must(s.Close(t0)).TakeBack(4, "rule:stopped", "", t0); !fault.Is(err, fault.SessionClosed) {
+		if _, err := must(s.Close(t0)).TakeBack(4, false, "rule:stopped", "", t0); !fault.Is(err, fault.SessionClosed) {
 			t.Errorf("%s: closed: %v", name, err)
 		}
 	}
