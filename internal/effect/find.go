@@ -50,6 +50,27 @@ func Find(snap *catalogue.Snapshot, m call.Method, name string) (Effect, error) 
 	return e, nil
 }
 
+// Again is the effect that Find found, by the catalogue as it is now: the same operation in the class that it has by now. It is nil where the operation is
+// gone or has another definition, or where the name means another one.
+func Again(snap *catalogue.Snapshot, before Effect, m call.Method, name string) Effect {
+	was := before.Operation()
+	op := snap.ByID(was.ID)
+	if op == nil || op.Hash != was.Hash {
+		return nil
+	}
+	if op.Kind == call.Tool {
+		return Of(op)
+	}
+	now, err := Find(snap, m, name)
+	if err != nil || now == nil || now.Operation() != op || now.Definition() != before.Definition() {
+		return nil
+	}
+	if asked, ok := before.(model); ok {
+		return OnTerms(now, asked.terms)
+	}
+	return now
+}
+
 func on(m call.Method, o *catalogue.Offer, name string) Effect {
 	switch m {
 	case call.GetPrompt:

@@ -294,14 +294,12 @@ func (c *crossing) again(ctx context.Context) error {
 		c.set = set
 		c.carry()
 	}
-	op := snap.ByID(c.op.ID)
-	if op == nil || op.Hash != c.op.Hash {
+	now := effect.Again(snap, c.effect, c.r.Method, c.r.Tool)
+	if now == nil {
 		return fault.New(fault.ToolUnknown, "The tool changed while the call waited for an answer.").Try("Look at the list of tools again.")
 	}
-	if op.Kind == call.Tool { // what is read or got stays as it was found
-		c.use(effect.Of(op))
-		c.understand() // of the operation that was found anew: what the arguments make of it holds for each judgement
-	}
+	c.use(now)
+	c.understand() // of the operation that was found anew: what the arguments make of it holds for each judgement
 	if c.declaration != nil {
 		d, err := c.g.store.Declaration(ctx, c.declaration.ID)
 		if err != nil {

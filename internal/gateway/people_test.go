@@ -103,18 +103,24 @@ type held struct {
 }
 
 func (w *commWorld) hold(p identity.Principal, tool, arguments string, hold time.Duration) *held {
+	return w.holdOf(gateway.Request{Principal: p, Method: "tools/call", Tool: tool, Arguments: json.RawMessage(arguments), Door: "mcp", Hold: hold})
+}
+
+// holdOf holds a call of any method.
+func (w *commWorld) holdOf(r gateway.Request) *held {
 	ctx, cancel := context.WithCancel(w.t.Context())
 	h := &held{w: w, waiting: make(chan desk.Waiting, 1), answer: make(chan gateway.Answer, 1), hangUp: cancel}
 	g := w.g
 	go func() {
 		defer cancel()
-		h.answer <- g.Call(ctx, gateway.Request{Principal: p, Method: "tools/call", Tool: tool, Arguments: json.RawMessage(arguments), Door: "mcp", Hold: hold, Waiting: func(x desk.Waiting) {
+		r.Waiting = func(x desk.Waiting) {
 			select {
 			case <-h.waiting:
 			default:
 			}
 			h.waiting <- x
-		}})
+		}
+		h.answer <- g.Call(ctx, r)
 	}()
 	return h
 }

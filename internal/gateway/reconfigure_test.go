@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -127,6 +128,60 @@ func TestReconfigureForbidsWhatWaits(t *testing.T) {
 			}
 			if n := w.sent("publish"); n != 0 {
 				t.Errorf("%d calls ran", n)
+			}
+		})
+	}
+}
+
+// What a person answers while a read or a prompt is held is judged by the class that it has by then, as that of a tool's call is.
+func TestReconfigureReachesHeldReads(t *testing.T) {
+	for method, kind := range map[call.Method]call.Kind{call.ReadResource: call.Resource, call.GetPrompt: call.Prompt, call.CallTool: call.Tool} {
+		t.Run(string(method), func(t *testing.T) {
+			w := unlistedWorld(t)
+			name := map[call.Kind]string{call.Resource: "shy://customers", call.Prompt: "greet", call.Tool: "look"}[kind]
+			raw := json.RawMessage(`{"name":"` + name + `","uri":"` + name + `"}`)
+			if kind != call.Tool {
+				w.offer("shy", call.Definition{Server: "shy", Name: name, Kind: kind, JSON: raw, Hash: call.HashBytes(raw)})
+			}
+			var ran atomic.Int64
+			w.up.answers["shy."] = func(context.Context, json.RawMessage, *call.Exchange) (json.RawMessage, error) {
+				ran.Add(1)
+				return json.RawMessage(`{"contents":[],"messages":[],"content":[]}`), nil
+			}
+			if kind == call.Tool {
+				w.up.answers["shy.look"] = w.up.answers["shy."]
+			}
+			p := w.open("worker", "erin", "x")
+			tool := name
+			if kind != call.Resource {
+				tool = "shy_" + name
+			}
+			h := w.holdOf(gateway.Request{Principal: p, Method: method, Tool: tool, Door: "mcp", Hold: time.Minute})
+			id := h.waits().ApprovalID
+			w.reconfigure(func(s *gateway.Settings) {
+				inner := s.Classify
+				s.Classify = func(server, tool string) catalogue.Classification {
+					c := inner(server, tool)
+					if server == "shy" {
+						c.RiskFloor = policy.Critical
+					}
+					return c
+				}
+			})
+			if err := w.respond("bob", &id, approval.Approve, ""); err != nil && !fault.Is(err, fault.Conflict) && !fault.Is(err, fault.ApprovalMismatch) { // it was asked anew already
+				t.Fatal(err)
+			}
+			for waits := false; !waits; {
+				select {
+				case x := <-h.waiting:
+					waits = w.question(x.ApprovalID).State == approval.Pending
+				case a := <-h.answer:
+					t.Fatalf("one person's yes carries out what takes two by now: %+v, %d ran", a.Verdict, ran.Load())
+				}
+			}
+			h.hangUp()
+			if h.ends(); ran.Load() != 0 {
+				t.Errorf("%d ran", ran.Load())
 			}
 		})
 	}
