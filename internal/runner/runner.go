@@ -84,8 +84,8 @@ type Runner struct {
 
 	settling sync.Mutex // held while what became of a recommendation is looked at, so that each is carried out by one goroutine
 
-	staging sync.Mutex     // guards staged and what is below the folders of it
-	staged  map[string]int // runs that use the copies of a program, by the digest of its declaration
+	staging sync.Mutex         // guards copies
+	copies  map[string]*copies // of programs that runs use, by the digest of their declaration
 
 	mu      sync.Mutex          // guards running and closed
 	running map[string]*carried // by run id
@@ -97,7 +97,7 @@ func New(ctx context.Context, o Options) (*Runner, error) {
 	if o.Clock == nil {
 		o.Clock = time.Now
 	}
-	r := &Runner{o: o, running: map[string]*carried{}, staged: map[string]int{}}
+	r := &Runner{o: o, running: map[string]*carried{}, copies: map[string]*copies{}}
 	if err := os.RemoveAll(o.Dir); err != nil { // workspaces that a process before this one left
 		return nil, fmt.Errorf("removing the workspaces of runs that ended with the process before: %w", err)
 	}
