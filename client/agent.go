@@ -72,6 +72,7 @@ type Plan struct {
 	Reason    string     `json:"reason,omitempty"`
 	StopEpoch int64      `json:"stop_epoch,omitempty"` // how many stops had reached the agent when it was submitted: after one more, a person's yes to it covers nothing
 	Clean     bool       `json:"clean,omitempty"`      // the session held no label when it was submitted and when it was approved
+	Observed  bool       `json:"observed,omitempty"`   // a rule approved it only because the gateway observed
 	Done      []StepDone `json:"done,omitempty"`       // the calls made for its steps, in their order
 }
 
