@@ -10,6 +10,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -201,13 +202,29 @@ func (a *Amounts) limits(r quota.Resource, unit int64) (limits []quota.Limit) {
 
 // limits are the quotas that calls are counted under.
 func (q *Quotas) limits() []quota.Limit {
-	return append(q.APICalls.limits(quota.APICalls, 1), q.ComputeSeconds.limits(quota.ComputeSeconds, 1000)...)
+	all := append(q.APICalls.limits(quota.APICalls, 1), q.ComputeSeconds.limits(quota.ComputeSeconds, 1000)...)
+	return append(append(all, q.Tokens.limits(quota.Tokens, 1)...), q.Cost.limits()...)
 }
 
 // Cost bounds what the agent's models cost, in the currency of the configured prices.
 type Cost struct {
 	Hour json.Number `json:"hour,omitempty"`
 	Day  json.Number `json:"day,omitempty"`
+}
+
+func (c *Cost) limits() (limits []quota.Limit) {
+	if c == nil {
+		return nil
+	}
+	for _, of := range []struct {
+		window quota.Window
+		most   json.Number
+	}{{quota.Hour, c.Hour}, {quota.Day, c.Day}} {
+		if most, err := of.most.Float64(); err == nil { // it was read as a plain amount; "" is none
+			limits = append(limits, quota.Limit{Resource: quota.Cost, Window: of.window, Most: int64(math.Round(most * 1e6))})
+		}
+	}
+	return limits
 }
 
 // SystemPrompt is what the agent's system message says besides the gateway's own rules (TH-1).

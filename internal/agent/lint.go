@@ -76,8 +76,6 @@ func Lint(d *Declaration, pinned ...string) []Problem {
 		field, what string
 		set         bool
 	}{
-		{"quotas.tokens", "nothing counts the tokens of models against it", d.Quotas.Tokens != nil},
-		{"quotas.cost", "nothing counts what models cost against it", d.Quotas.Cost != nil},
 		{"hostedTools", "tools that a model's provider runs are refused", len(d.HostedTools) > 0},
 	} {
 		if reserved.set {

@@ -8,10 +8,8 @@ import (
 
 // A key that does nothing yet is named for as long as it is set.
 func TestReservedKeysAreNamed(t *testing.T) {
-	one := 1
 	for field, set := range map[string]func(*Declaration){
-		"quotas.tokens": func(d *Declaration) { d.Quotas.Tokens = &Amounts{Day: &one} },
-		"hostedTools":   func(d *Declaration) { d.HostedTools = []string{"web_search"} },
+		"hostedTools": func(d *Declaration) { d.HostedTools = []string{"web_search"} },
 	} {
 		d := Local()
 		if all := Lint(&d); len(all) > 0 {

@@ -21,6 +21,7 @@ type Model struct {
 	Labels   []flow.Label // that may go there
 	Allow    []string     // what passes besides what package wire has on its lists
 	Timeout  time.Duration
+	Price    *wire.Price // nil: nobody has said what it costs
 }
 
 // Model finds a model by its id; nil if none is configured.

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -27,7 +28,7 @@ type ModelConfig struct {
 	Secrets   string       `yaml:"secrets,omitempty" json:"secrets,omitempty" jsonschema:"What becomes of secrets in a request: refuse (default, and the only choice of this version)."`
 	Timeout   Duration     `yaml:"timeout,omitempty" json:"timeout,omitempty" jsonschema:"Longest time for one answer. Default 5m, which is also the most."`
 	Fallback  string       `yaml:"fallback,omitempty" json:"fallback,omitempty" jsonschema:"Another model to ask when this one fails. Not used by this version."`
-	Price     *ModelPrices `yaml:"price,omitempty" json:"price,omitempty" jsonschema:"Price per million tokens. Not used by this version."`
+	Price     *ModelPrices `yaml:"price,omitempty" json:"price,omitempty" jsonschema:"Price per million tokens, in whatever currency quotas.cost of the declarations is in. A model without one is refused to agents with such a quota."`
 }
 
 // ModelPrices are what a million tokens cost.
@@ -35,6 +36,9 @@ type ModelPrices struct {
 	Input  float64 `yaml:"input" json:"input" jsonschema:"Of what is sent."`
 	Output float64 `yaml:"output" json:"output" jsonschema:"Of what is answered."`
 }
+
+// maxPrice bounds what a million tokens may cost.
+const maxPrice = 1_000_000
 
 func (c *Config) checkModels(p *complaints) {
 	labels, _ := c.labels() // checked elsewhere
@@ -76,6 +80,13 @@ func (c *Config) checkModels(p *complaints) {
 				p.fault(field+".allow", err)
 			}
 		}
+		if price := m.Price; price != nil {
+			for name, of := range map[string]float64{"input": price.Input, "output": price.Output} {
+				if !(of >= 0 && of <= maxPrice) {
+					p.bad(field+".price."+name, "write what a million tokens cost, as in 2.50", "%v is no price", of)
+				}
+			}
+		}
 		p.oneOf(field+".secrets", m.Secrets, "refuse")
 		if m.Timeout < 0 || m.Timeout > Duration(5*time.Minute) {
 			p.bad(field+".timeout", "write a time up to 5m", "%s is no time for one answer", time.Duration(m.Timeout))
@@ -97,9 +108,6 @@ func (c *Config) modelWarnings(file string) (all []Problem) {
 		if m.Fallback != "" {
 			all = append(all, c.problem(file, field+".fallback", agent.P2, "don't rely on it; it may stay for a later version", "this version does not use it yet: when the model fails, no other one is asked"))
 		}
-		if m.Price != nil {
-			all = append(all, c.problem(file, field+".price", agent.P2, "don't rely on it; it may stay for a later version", "this version does not use it yet: nothing counts what models cost"))
-		}
 	}
 	return all
 }
@@ -118,6 +126,9 @@ func (c *Config) pinned() (ids []string) {
 func (c *Config) catalogueModels() (all []catalogue.Model) {
 	for _, m := range c.Models {
 		one := catalogue.Model{ID: m.ID, Provider: wire.Provider(m.Provider), Allow: m.Allow, Timeout: time.Duration(m.Timeout)}
+		if m.Price != nil {
+			one.Price = &wire.Price{Input: int64(math.Ceil(m.Price.Input * 1e6)), Output: int64(math.Ceil(m.Price.Output * 1e6))}
+		}
 		for _, l := range m.Labels {
 			one.Labels = append(one.Labels, flow.Label(l))
 		}

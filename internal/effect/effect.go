@@ -45,7 +45,7 @@ type Effect interface {
 	// Renew makes sure that the catalogue has the operation as its server offers it now.
 	Renew(ctx context.Context, u Upstreams) error
 
-	// Act has the effect, bounded by ctx. Its errors are fault errors, a *fault.NotDispatched, or a *call.RPCError.
+	// Act has the effect, bounded by ctx. Its errors are fault errors, a *fault.NotDispatched, or a *call.RPCError; beside them a result has nothing but its Record.
 	Act(ctx context.Context, r Run) (Result, error)
 	// Failed says what a failure of Act means.
 	Failed(err error, writes bool) Failure
@@ -77,6 +77,7 @@ type Traits struct {
 type Parameters struct {
 	Canonical []byte // the bytes that are judged, hashed and kept
 	Selects   []byte // the part of it that selects the data to read, if that is not all of it
+	Lowered   int64  // of a request to a model: how many tokens its answer may have, which are fewer than it asked for; 0: as many
 
 	// Beside the parameters, for an effect that needs reasons.
 	Justification json.RawMessage
@@ -134,6 +135,7 @@ type Upstreams interface {
 // Models carries permitted requests to the providers of models. Implementations bound size by their own limits, and return fault errors: UpstreamFailed (a
 // *fault.NotDispatched if the request certainly never left), ResultTooLarge, ResultInvalid, OutputInvalid where the answer is another model's.
 type Models interface {
+	// Ask returns an answer whole. Beside an error the response has the answer's status and body, as far as they came.
 	Ask(ctx context.Context, r wire.Request, room call.Room) (wire.Response, error)
 	// Stream hands over each event of an answer as it comes; an error of each ends it. An error of the provider's that came in place of an answer is a
 	// Response with a body. What was used is known as far as the answer says it.

@@ -23,9 +23,12 @@ type model struct {
 	terms Terms
 }
 
-// Terms are what the gateway adds to the requests of the agent and session that ask a model.
+// Terms are what the gateway makes of the requests of the agent and session that ask a model.
 type Terms struct {
 	Message string // the system message that stands in front of each; "": none
+	Output  int64  // the most tokens that an answer may have
+	Left    *int64 // how many tokens the session's run has left for requests and answers; nil: it is of no run
+	Counted bool   // what a request uses is counted, so its answer has to be bounded
 }
 
 // OnTerms is the effect under these terms, if it asks a model; any other is as it was.
@@ -87,12 +90,47 @@ func (m model) Parameters(arguments []byte) (Parameters, error) {
 	if r.Body, err = wire.Instruct(r.Form, r.Body, m.terms.Message); err != nil {
 		return Parameters{Canonical: arguments}, err
 	}
+	lowered, err := m.bound(&r)
+	if err != nil {
+		return Parameters{Canonical: arguments}, err
+	}
 	packed, err := wire.Packed(r)
 	if err != nil {
 		return Parameters{Canonical: arguments}, err
 	}
 	packed, err = call.Canonical(packed, call.DefaultLimits())
-	return Parameters{Canonical: packed}, err
+	return Parameters{Canonical: packed, Lowered: lowered}, err
+}
+
+// bound lowers how many tokens the answer may have to what the declaration allows, and to what the run has left.
+func (m model) bound(r *wire.Request) (lowered int64, err error) {
+	most := m.terms.Output
+	if left := m.terms.Left; left != nil {
+		most = min(most, *left-wire.Estimate(r.Form, r.Body))
+	}
+	if most <= 0 {
+		return 0, fault.New(fault.LimitQuota, "Nothing of the declaration's maxTokens is left for an answer.").Try("Ask for less, or raise maxTokens in the declaration.")
+	}
+	r.Body, lowered, err = wire.LimitOutput(r.Form, r.Body, most, m.terms.Counted)
+	return lowered, err
+}
+
+// Uses are the tokens that a request to a model may take, and what they may cost in millionths; nothing of another call.
+func Uses(e Effect, parameters []byte) (tokens, cost int64) {
+	m, ok := e.(model)
+	if !ok {
+		return 0, 0
+	}
+	r := wire.Unpack(parameters)
+	u := wire.Usage{Input: wire.Estimate(r.Form, r.Body), Output: wire.OutputLimit(r.Form, r.Body)}
+	return u.Input + u.Output, m.cost(u)
+}
+
+func (m model) cost(u wire.Usage) int64 {
+	if m.op.Model.Price == nil {
+		return 0
+	}
+	return m.op.Model.Price.Cost(u)
 }
 
 func (model) Check([]byte) error                    { return nil }
@@ -107,28 +145,52 @@ func (model) Inputs(context.Context, string, []byte) (*call.Inputs, error) { ret
 func (m model) Act(ctx context.Context, r Run) (Result, error) {
 	asked := wire.Unpack(r.Parameters.Canonical)
 	if asked.Stream {
-		return stream(ctx, r, asked)
+		return m.stream(ctx, r, asked)
 	}
 	answer, err := r.Models.Ask(ctx, asked, r.Exchange.Room)
 	if err != nil {
-		return Result{}, err
+		used, said := wire.UsageOf(answer.Body)
+		if !said { // nobody knows how much of an answer that did not come was made
+			used = wire.Usage{Input: wire.Estimate(asked.Form, asked.Body), Output: wire.OutputLimit(asked.Form, asked.Body), Estimated: true}
+		}
+		return Result{Record: m.failed(answer.Status, err, used)}, err
 	}
-	return answered(answer)
+	return m.answered(asked, answer)
 }
 
 // answered is the result of an answer that came whole.
-func answered(answer wire.Response) (Result, error) {
+func (m model) answered(asked wire.Request, answer wire.Response) (Result, error) {
 	b, err := call.Encode(map[string]any{"status": json.RawMessage(strconv.Itoa(answer.Status)), "headers": answer.Headers, "body": answer.Body})
-	record := map[string]any{"status": answer.Status}
-	if used, said := wire.UsageOf(answer.Body); said {
-		record["tokens"] = used
+	used, said := wire.UsageOf(answer.Body)
+	if !said && answer.Status == http.StatusOK {
+		used = wire.Usage{Input: wire.Estimate(asked.Form, asked.Body), Output: min(wire.EstimateText(string(answer.Body)), max(1, wire.OutputLimit(asked.Form, asked.Body))), Estimated: true}
 	}
-	detail, _ := json.Marshal(record) // of numbers: can't fail
-	return Result{JSON: b, Record: detail}, err
+	return Result{JSON: b, Record: m.record(answer.Status, used)}, err
+}
+
+// record is what the outcome says of an answer. The quotas are settled by it.
+func (m model) record(status int, used wire.Usage) json.RawMessage {
+	all := map[string]any{"status": status}
+	if used != (wire.Usage{}) {
+		all["tokens"] = used
+		if m.op.Model.Price != nil {
+			all["cost_millionths"] = m.cost(used)
+		}
+	}
+	detail, _ := json.Marshal(all) // of numbers: can't fail
+	return detail
+}
+
+// failed is what the outcome says of a request without an answer. An error of the provider's costs nothing, nor does a request that never left.
+func (m model) failed(status int, err error, used wire.Usage) json.RawMessage {
+	if unsent(err) || status != 0 && status != http.StatusOK {
+		return nil
+	}
+	return m.record(status, used)
 }
 
 // stream asks for an answer in pieces, and hands its text on as it comes. What can act stays in the result, as the rest.
-func stream(ctx context.Context, r Run, asked wire.Request) (Result, error) {
+func (m model) stream(ctx context.Context, r Run, asked wire.Request) (Result, error) {
 	var left []byte
 	whole := map[string]*strings.Builder{} // of each block and each call's arguments; the stream is bounded, and so are they
 	window := wire.NewWindow(r.Release == nil || wire.MustHold(asked.Form, asked.Body))
@@ -149,15 +211,26 @@ func stream(ctx context.Context, r Run, asked wire.Request) (Result, error) {
 		left = append(left, piece...)
 		return nil
 	})
-	if err != nil {
-		return Result{}, err
+	if answer.Status != http.StatusOK && err == nil { // an error of the provider's, which comes whole
+		return m.answered(asked, answer)
 	}
-	if answer.Status != http.StatusOK { // an error of the provider's, which comes whole
-		return answered(answer)
+	if used.Input == 0 {
+		used.Input, used.Estimated = wire.Estimate(asked.Form, asked.Body), true
+	}
+	if used.Output == 0 || err != nil { // of an answer that was cut the provider has counted the beginning at most
+		came := int64(0)
+		for _, text := range whole {
+			came += wire.EstimateText(text.String())
+		}
+		if came > used.Output {
+			used.Output, used.Estimated = came, true
+		}
+	}
+	if err != nil {
+		return Result{Record: m.failed(answer.Status, err, used)}, err
 	}
 	b, err := call.Encode(map[string]any{"status": json.RawMessage("200"), "headers": answer.Headers, "left": string(left), "rest": string(window.Rest())})
-	detail, _ := json.Marshal(map[string]any{"status": answer.Status, "tokens": used}) // of numbers: can't fail
-	result := Result{JSON: b, Record: detail}
+	result := Result{JSON: b, Record: m.record(answer.Status, used)}
 	for _, text := range whole {
 		result.Looked = append(result.Looked, text.String())
 	}

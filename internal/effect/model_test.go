@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -90,6 +91,7 @@ func TestModelIsAsked(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	e = OnTerms(e, Terms{Output: 1 << 20})
 	p, err := e.Parameters([]byte(`{"beta":[],"form":"openai.chat","request":{"messages":[],"model":"m-20250929","turbo":true}}`))
 	if err != nil || string(p.Canonical) != `{"beta":[],"form":"openai.chat","request":{"messages":[],"model":"m-20250929","store":false,"turbo":true}}` {
 		t.Fatalf("%s, %v", p.Canonical, err)
@@ -135,5 +137,75 @@ func TestModelIsAsked(t *testing.T) {
 	}
 	if len(Conversation(e, p.Canonical)) != 1 {
 		t.Error("the rest of the request is a block")
+	}
+}
+
+// What a request may use is bounded before it is judged, and what it used is on record by what is known of it, whatever became of the answer.
+func TestModelTokens(t *testing.T) {
+	e, err := Find(models(t), call.AskModel, "m-20250929")
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.(model).op.Model.Price = &wire.Price{Input: 3_000_000, Output: 15_000_000}
+	packed := func(more string) []byte {
+		return []byte(`{"beta":[],"form":"openai.chat","request":{"messages":[{"content":"` + strings.Repeat("word ", 80) + `","role":"user"}],"model":"m-20250929"` + more + `}}`)
+	}
+	left := func(n int64) *int64 { return &n }
+	for name, c := range map[string]struct {
+		terms         Terms
+		more          string
+		lowered, most int64
+	}{
+		"fewer than declared":       {Terms{Output: 1000}, `,"max_tokens":10`, 0, 10},
+		"more than declared":        {Terms{Output: 1000}, `,"max_tokens":2000`, 1000, 1000},
+		"both names":                {Terms{Output: 1000}, `,"max_completion_tokens":3000,"max_tokens":2000`, 1000, 1000},
+		"no limit":                  {Terms{Output: 1000}, ``, 1000, 1000},
+		"null":                      {Terms{Output: 1000}, `,"max_tokens":null`, 1000, 1000},
+		"no limit, much declared":   {Terms{Output: 1 << 20}, ``, 0, 0},
+		"no limit, and it counts":   {Terms{Output: 1 << 20, Counted: true}, ``, 16384, 16384},
+		"what is left of a run":     {Terms{Output: 1000, Counted: true, Left: left(500)}, `,"max_tokens":1000`, 500 - 140, 500 - 140},
+		"nothing is left of a run":  {Terms{Output: 1000, Counted: true, Left: left(140)}, `,"max_tokens":1000`, -1, 0},
+		"the declaration says none": {Terms{}, `,"max_tokens":1`, -1, 0},
+	} {
+		p, err := OnTerms(e, c.terms).Parameters(packed(c.more))
+		if c.lowered < 0 {
+			if !fault.Is(err, fault.LimitQuota) {
+				t.Errorf("%s: %v", name, err)
+			}
+			continue
+		}
+		r := wire.Unpack(p.Canonical)
+		if err != nil || p.Lowered != c.lowered || wire.OutputLimit(r.Form, r.Body) != c.most {
+			t.Errorf("%s: %v; lowered to %d: %s", name, err, p.Lowered, r.Body)
+		}
+		if n, cost := Uses(e, p.Canonical); c.most > 0 && (n != wire.Estimate(r.Form, r.Body)+c.most || cost != 3*(n-c.most)+15*c.most) {
+			t.Errorf("%s: %d tokens, %d", name, n, cost)
+		}
+	}
+	broke := errors.New("broke")
+	for name, c := range map[string]struct {
+		stream bool
+		up     askedModels
+		want   string
+	}{
+		"whole":                     {false, askedModels{answer: wire.Response{Status: 200, Body: json.RawMessage(`{"usage":{"prompt_tokens":3,"completion_tokens":2}}`)}}, `{"cost_millionths":39,"status":200,"tokens":{"input":3,"output":2}}`},
+		"whole, without usage":      {false, askedModels{answer: wire.Response{Status: 200, Body: json.RawMessage(`{"choices":[]}`)}}, `{"cost_millionths":501,"status":200,"tokens":{"input":147,"output":4,"estimated":true}}`},
+		"the provider's error":      {false, askedModels{answer: wire.Response{Status: 529, Body: json.RawMessage(`{}`)}}, `{"status":529}`},
+		"no answer":                 {false, askedModels{err: broke}, `{"cost_millionths":1941,"status":0,"tokens":{"input":147,"output":100,"estimated":true}}`},
+		"it never left":             {false, askedModels{err: &fault.NotDispatched{Err: broke}}, ``},
+		"a key that is refused":     {false, askedModels{answer: wire.Response{Status: 401}, err: broke}, ``},
+		"another model's":           {false, askedModels{answer: wire.Response{Status: 200, Body: json.RawMessage(`{"usage":{"prompt_tokens":3,"completion_tokens":2}}`)}, err: broke}, `{"cost_millionths":39,"status":200,"tokens":{"input":3,"output":2}}`},
+		"a stream":                  {true, askedModels{answer: wire.Response{Status: 200}}, `{"cost_millionths":39,"status":200,"tokens":{"input":3,"output":2}}`},
+		"a stream that was cut":     {true, askedModels{answer: wire.Response{Status: 200}, events: []wire.Event{{Args: []wire.Arg{{Of: "a", Text: strings.Repeat("x", 39)}}}}, err: broke}, `{"cost_millionths":159,"status":200,"tokens":{"input":3,"output":10,"estimated":true}}`},
+		"a stream that never began": {true, askedModels{answer: wire.Response{Status: 503}, err: broke}, ``},
+	} {
+		p, err := OnTerms(e, Terms{Output: 100, Counted: true}).Parameters(packed(`,"stream":` + strconv.FormatBool(c.stream)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, _ := e.Act(t.Context(), Run{Parameters: p, Models: &c.up, Exchange: &call.Exchange{}})
+		if string(r.Record) != c.want {
+			t.Errorf("%s: %s", name, r.Record)
+		}
 	}
 }

@@ -26,6 +26,8 @@ type Request struct {
 	Exchange    call.Exchange
 	// Stream takes the pieces of a result that may leave before the outcome, from one goroutine at a time; its error ends the call. nil: nothing leaves before.
 	Stream func(piece []byte) error
+	// Lowered is told, before anything of the result leaves, how many tokens a model's answer may have where that is fewer than the request asked for. nil: nobody.
+	Lowered func(tokens int64)
 }
 
 // Answer is what the corridor gives back. Result is there only when the verdict permits and the call has run.

@@ -392,7 +392,7 @@ func (c *crossing) use(e effect.Effect) {
 func (c *crossing) read(ctx context.Context) error {
 	bare := string(c.args) == "{}"
 	p, err := c.effect.Parameters(c.args)
-	c.args, c.selects = p.Canonical, p.Selects
+	c.args, c.selects, c.lowered = p.Canonical, p.Selects, p.Lowered
 	if err != nil {
 		return err
 	}

@@ -97,6 +97,9 @@ func (c *crossing) spends(e *audit.Entry) (spend Spend, detail map[string]any, e
 	if c.acts != "" {
 		detail["acts"] = c.acts
 	}
+	if c.lowered > 0 {
+		detail["output_lowered_to"] = c.lowered
+	}
 	noteScreened(c.screened, e, detail)
 	if lifted := c.lifted(&c.judged.found); lifted != nil {
 		detail["observed"] = lifted
@@ -187,6 +190,9 @@ func (c *crossing) act(ctx context.Context) (effect.Result, error) {
 		shown = a.Inputs
 	}
 	collections, labels := c.decl.ReadsKnowledge()
+	if c.lowered > 0 && c.r.Lowered != nil {
+		c.r.Lowered(c.lowered)
+	}
 	var release func([]byte, string) error
 	if c.r.Stream != nil {
 		release = func(piece []byte, text string) error { return c.releasePiece(ctx, piece, text) }

@@ -28,7 +28,12 @@ func (c *crossing) instruct(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c.use(effect.OnTerms(c.effect, effect.Terms{Message: prompt.Compose(c.decl, planning)}))
+	t, err := c.terms()
+	if err != nil {
+		return err
+	}
+	t.Message = prompt.Compose(c.decl, planning)
+	c.use(effect.OnTerms(c.effect, t))
 	return nil
 }
 

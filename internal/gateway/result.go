@@ -235,7 +235,7 @@ func (c *crossing) newLabels(b []byte) []flow.Label {
 
 // inspect looks at what came back, decides what labels it brings, and wraps it. Nothing of it is released here.
 func (c *crossing) inspect(result effect.Result, err error) outcome {
-	out := outcome{entry: c.entry(audit.Outcome), verdict: fault.Permitted()}
+	out := outcome{entry: c.entry(audit.Outcome), verdict: fault.Permitted(), detail: result.Record}
 	if !c.ran.at.IsZero() {
 		out.used = time.Since(c.ran.at)
 	}
@@ -295,7 +295,6 @@ func (c *crossing) inspectResult(out *outcome, result effect.Result) {
 	} else {
 		out.entry.Result = payload
 	}
-	out.detail = result.Record
 	content := effect.NewContent(result.JSON)
 	c.contaminate(out, content, words)
 	out.entry.Decision = "ok"

@@ -217,7 +217,7 @@ func limit(f *Facts, found *Finding) fault.Verdict {
 	if over, err := f.Caller.OverQuota, f.Caller.QuotaUnknown; err != nil {
 		return fault.RefuseErr("limit", err)
 	} else if over != nil {
-		return fault.Refuse("limit", fault.LimitQuota, "The agent has "+over.Error()+".", fault.Remedy{Kind: "wait", Text: "Wait until " + over.Use.Frees(over.Limit).Format(time.RFC3339) + "."},
+		return fault.Refuse("limit", fault.LimitQuota, "The agent has "+over.Error()+".", fault.Remedy{Kind: "wait", Text: over.Remedy()},
 			fault.Remedy{Kind: "ask_person", Text: "An operator can change quotas in the agent's declaration."})
 	}
 	found.Counts = true

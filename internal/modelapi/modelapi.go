@@ -224,7 +224,7 @@ func (a *asked) ask(form wire.Form) {
 		return
 	}
 	answer := a.f.g.Call(a.r.Context(), gateway.Request{
-		Principal: a.p, Method: call.AskModel, Tool: a.what, Arguments: packed, Door: Door, Exchange: call.Exchange{Room: hold}, Stream: a.piece,
+		Principal: a.p, Method: call.AskModel, Tool: a.what, Arguments: packed, Door: Door, Exchange: call.Exchange{Room: hold}, Stream: a.piece, Lowered: a.lowered,
 	})
 	if answer.Verdict.Decision != fault.Permit || answer.Result == nil {
 		a.refused(answer.Verdict)
@@ -232,6 +232,11 @@ func (a *asked) ask(form wire.Form) {
 	}
 	a.deliver(answer.Result)
 }
+
+// headerLimit says how many tokens an answer may have, where that is fewer than the request asked for.
+const headerLimit = "X-Sallyport-Max-Tokens"
+
+func (a *asked) lowered(tokens int64) { a.w.Header().Set(headerLimit, strconv.FormatInt(tokens, 10)) }
 
 // piece hands over a piece of an answer that is streamed.
 func (a *asked) piece(events []byte) error {

@@ -113,7 +113,8 @@ var passed = map[string]*regexp.Regexp{
 
 var plainID = regexp.MustCompile(`^[A-Za-z0-9_-]{1,128}$`)
 
-// Ask sends a request and reads its whole answer. Its errors are fault errors; a request that certainly never left is a *fault.NotDispatched.
+// Ask sends a request and reads its whole answer. Its errors are fault errors; a request that certainly never left is a *fault.NotDispatched. Beside an error
+// the response says as much as is known of the answer that was discarded.
 func (s *Set) Ask(ctx context.Context, r wire.Request, room call.Room) (wire.Response, error) {
 	m, err := s.find(r)
 	if err != nil {
@@ -129,25 +130,26 @@ func (s *Set) Ask(ctx context.Context, r wire.Request, room call.Room) (wire.Res
 
 // whole reads an answer, or an error, that comes whole.
 func (s *Set) whole(ctx context.Context, m Model, r wire.Request, resp *http.Response, room call.Room) (wire.Response, error) {
+	out := wire.Response{Status: resp.StatusCode, Headers: plainHeaders(resp.Header)}
 	body, err := read(resp, room)
 	if err != nil {
 		if ctx.Err() != nil {
-			return wire.Response{}, failed(ctx, err)
+			err = failed(ctx, err)
 		}
-		return wire.Response{}, err
+		return out, err
 	}
-	out := wire.Response{Status: resp.StatusCode, Body: body, Headers: plainHeaders(resp.Header)}
+	out.Body = body
 	switch {
 	case resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusForbidden:
 		// Its words can quote the key, and the agent can do nothing about it.
-		return wire.Response{}, fault.New(fault.UpstreamFailed, "The provider refused the gateway's credential, or what it may use (status %d).", resp.StatusCode).
+		return out, fault.New(fault.UpstreamFailed, "The provider refused the gateway's credential, or what it may use (status %d).", resp.StatusCode).
 			Try("An operator can check the key of the model, under models in sallyport.yaml.")
 	case m.Key != "" && bytes.Contains(body, []byte(m.Key)):
-		return wire.Response{}, fault.New(fault.ResultInvalid, "The provider's answer quotes the gateway's credential; it was discarded.")
+		return out, fault.New(fault.ResultInvalid, "The provider's answer quotes the gateway's credential; it was discarded.")
 	case resp.StatusCode >= 400 && resp.StatusCode <= 599:
 		return out, nil
 	case resp.StatusCode != http.StatusOK:
-		return wire.Response{}, fault.New(fault.UpstreamFailed, "The provider answered with the status %d.", resp.StatusCode)
+		return out, fault.New(fault.UpstreamFailed, "The provider answered with the status %d.", resp.StatusCode)
 	}
 	return out, wire.CheckAnswer(r.Form, r.Model, m.AnswersAs, body)
 }

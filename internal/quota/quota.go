@@ -1,4 +1,4 @@
-// Package quota holds how much an agent may use of a resource in an hour or a UTC day, as pure functions.
+// Package quota holds how much an agent may use of a resource in an hour, a UTC day or a run, as pure functions.
 //
 // Promises: windows are fixed, so that the time at which one is free again is known; what calls under way may use at most is set aside before they begin and
 // counts until what they used is known, so no number of calls at once goes over a limit; a use that is never settled (a crash) stays set aside until its
@@ -6,6 +6,8 @@
 package quota
 
 import (
+	"cmp"
+	"encoding/json"
 	"fmt"
 	"strconv"
 	"strings"
@@ -21,7 +23,7 @@ const (
 	APICalls       Resource = "api_calls"       // calls that run
 	ComputeSeconds Resource = "compute_seconds" // time in operations; counted in milliseconds
 	Tokens         Resource = "tokens"          // of models
-	Cost           Resource = "cost"            // of models; counted in ten thousandths of the currency
+	Cost           Resource = "cost"            // of models; counted in millionths of the currency
 )
 
 // unit is how many of what is counted make one of what people are shown.
@@ -30,7 +32,7 @@ func (r Resource) unit() int64 {
 	case ComputeSeconds:
 		return 1000
 	case Cost:
-		return 10000
+		return 1_000_000
 	}
 	return 1
 }
@@ -49,6 +51,7 @@ type Window string
 const (
 	Hour Window = "hour"
 	Day  Window = "day" // in UTC
+	Run  Window = "run" // all of one run
 )
 
 func (w Window) span() time.Duration {
@@ -58,19 +61,25 @@ func (w Window) span() time.Duration {
 	return time.Hour
 }
 
-// Start is when the window with a moment began.
-func (w Window) Start(at time.Time) time.Time { return at.UTC().Truncate(w.span()) }
+// Start is when the window with a moment began. That of a run has no beginning that decides anything.
+func (w Window) Start(at time.Time) time.Time {
+	if w == Run {
+		return time.Unix(0, 0).UTC()
+	}
+	return at.UTC().Truncate(w.span())
+}
 
 // Limit is how much may be used in each window, in what the resource is counted in.
 type Limit struct {
 	Resource Resource
 	Window   Window
 	Most     int64
+	Session  string // of the run, where the window is one
 }
 
-// Key names what is counted of an agent.
+// Key names what is counted of an agent, or of a run.
 func (l Limit) Key(agent string) string {
-	return agent + " " + string(l.Resource) + " " + string(l.Window)
+	return cmp.Or(l.Session, agent) + " " + string(l.Resource) + " " + string(l.Window)
 }
 
 // LimitOf is the limit of a key, without how much it is.
@@ -109,7 +118,7 @@ func (u Use) Take(l Limit, amount, reserve int64) (Use, error) {
 		return u, fault.New(fault.Internal, "an amount below zero")
 	}
 	if left := u.Left(l); left == 0 || amount+reserve > left {
-		return u, &Exceeded{Limit: l, Use: u}
+		return u, &Exceeded{Limit: l, Use: u, Asked: amount + reserve}
 	}
 	u.Used += amount
 	u.Reserved += reserve
@@ -127,6 +136,9 @@ func (u Use) Settle(start time.Time, reserved, used int64) Use {
 
 // Crossed is which mark the use has passed, 100 or 80 percent of the limit; 0: none.
 func Crossed(before, after Use, l Limit) int {
+	if l.Window == Run { // whoever started it sees how it ends
+		return 0
+	}
 	for _, mark := range []int64{100, 80} {
 		if passed := func(u Use) bool { return u.Used*100 >= l.Most*mark }; l.Most > 0 && passed(after) && !(before.Start.Equal(after.Start) && passed(before)) {
 			return int(mark)
@@ -139,6 +151,18 @@ func Crossed(before, after Use, l Limit) int {
 type Exceeded struct {
 	Limit Limit
 	Use   Use
+	Asked int64 // what the call would use, or set aside
+}
+
+// Remedy is what to do about it.
+func (e *Exceeded) Remedy() string {
+	switch {
+	case e.Limit.Window == Run:
+		return "Ask for less, or raise maxTokens in the declaration."
+	case e.Asked > e.Limit.Most:
+		return "Ask for less at a time, as with fewer tokens for the answer."
+	}
+	return "Wait until " + e.Use.Frees(e.Limit).Format(time.RFC3339) + "."
 }
 
 // Error says it to whoever is refused.
@@ -147,6 +171,12 @@ func (e *Exceeded) Error() string {
 	text := fmt.Sprintf("used %s of %s %s", r.Show(e.Use.Used), r.Show(e.Limit.Most), r)
 	if e.Use.Reserved > 0 {
 		text += fmt.Sprintf(", and %s are set aside for what is under way", r.Show(e.Use.Reserved))
+	}
+	if e.Asked > 1 && e.Use.Left(e.Limit) > 0 {
+		text += fmt.Sprintf(", this call may use %s", r.Show(e.Asked))
+	}
+	if e.Limit.Window == Run {
+		return text + " in this run"
 	}
 	format := "15:04"
 	if e.Limit.Window == Day {
@@ -159,8 +189,8 @@ func (e *Exceeded) Error() string {
 type Claim struct {
 	Agent  string
 	Limits []Limit
-	// Amount is what the call uses for certain; Bound is what it may use at most of what is known when it has ended. Less is set aside where less is left, so
-	// the call must be bounded by Granted.
+	// Amount is what the call uses for certain; Bound is what it may use at most of what is known when it has ended. Of time less is set aside where less is left,
+	// so the call must be bounded by Granted.
 	Amount, Bound map[Resource]int64
 
 	Taken []Taken
@@ -201,8 +231,26 @@ func (c *Claim) Granted(r Resource) (most int64, bounded bool) {
 	return most, bounded
 }
 
-// Reserve is what the claim sets aside of a resource where so much is left under a limit.
-func (c *Claim) Reserve(l Limit, u Use) int64 { return min(c.Bound[l.Resource], u.Left(l)) }
+// Reserve is what the claim sets aside of a resource where so much is left under a limit. Time can be cut short; what a model reads and answers can't.
+func (c *Claim) Reserve(l Limit, u Use) int64 {
+	if l.Resource == ComputeSeconds {
+		return min(c.Bound[l.Resource], u.Left(l))
+	}
+	return c.Bound[l.Resource]
+}
+
+// UsedBy is what a call used of what is set aside, by its outcome: how long it took, and what stands in the detail of its entry.
+func UsedBy(ms int64, detail []byte) map[Resource]int64 {
+	var of struct {
+		Tokens struct {
+			Input  int64 `json:"input"`
+			Output int64 `json:"output"`
+		} `json:"tokens"`
+		Cost int64 `json:"cost_millionths"`
+	}
+	_ = json.Unmarshal(detail, &of) // an entry without them used none
+	return map[Resource]int64{ComputeSeconds: ms, Tokens: of.Tokens.Input + of.Tokens.Output, Cost: of.Cost}
+}
 
 // Status is one quota as people see it. Amounts are in the resource's own unit.
 type Status struct {

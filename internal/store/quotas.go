@@ -120,14 +120,14 @@ func (t *tx) claim(c *quota.Claim, uses []quota.Use, callID string) error {
 	return nil
 }
 
-// settleQuota gives back what a call set aside, and counts the milliseconds that it took, by its outcome. It returns the marks that were passed.
-func (t *tx) settleQuota(callID string, ms int64) (marks []quota.Mark, err error) {
+// settleQuota gives back what a call set aside, and counts what it used, by its outcome. It returns the marks that were passed.
+func (t *tx) settleQuota(callID string, used map[quota.Resource]int64) (marks []quota.Mark, err error) {
 	c := t.w.quotas.claimed[callID]
 	if c == nil {
 		return nil, nil
 	}
 	for _, taken := range c.Taken {
-		if taken.Limit.Resource != quota.ComputeSeconds {
+		if taken.Limit.Resource == quota.APICalls || taken.Reserved == 0 && used[taken.Limit.Resource] == 0 {
 			continue
 		}
 		key := taken.Limit.Key(c.Agent)
@@ -138,7 +138,7 @@ func (t *tx) settleQuota(callID string, ms int64) (marks []quota.Mark, err error
 		if !before.Start.Equal(taken.Start) { // its window is over
 			continue
 		}
-		after := before.Settle(taken.Start, taken.Reserved, ms)
+		after := before.Settle(taken.Start, taken.Reserved, used[taken.Limit.Resource])
 		if err := t.saveQuota(key, after); err != nil {
 			return nil, err
 		}
@@ -215,8 +215,8 @@ func (h *held) recount(e *audit.Entry) {
 		switch {
 		case e.Kind == audit.Intent && l.Resource == quota.APICalls:
 			c.used++
-		case e.Kind == audit.Outcome && l.Resource == quota.ComputeSeconds:
-			c.used += e.DurationMS
+		case e.Kind == audit.Outcome:
+			c.used += quota.UsedBy(e.DurationMS, e.Detail)[l.Resource]
 		}
 	}
 }
@@ -224,9 +224,8 @@ func (h *held) recount(e *audit.Entry) {
 // compareQuotas compares what is counted of quotas with what the entries add up to. from is the first entry that was read.
 func (h *held) compareQuotas(from int64) {
 	for key, c := range h.counted {
-		l, _ := quota.LimitOf(key)
 		row, found := h.quotaUse[key]
-		if !found || !c.whole && from > 0 || l.Resource != quota.APICalls && l.Resource != quota.ComputeSeconds {
+		if !found || !c.whole && from > 0 {
 			continue
 		}
 		if !row.Start.Equal(c.start) || row.Used != c.used {

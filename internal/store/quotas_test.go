@@ -82,3 +82,52 @@ func TestVerifyCountsQuotas(t *testing.T) {
 		t.Errorf("%v", h.problems)
 	}
 }
+
+// TestTokensAreSetAside: tokens and cost are set aside in whole or not at all, settled by what stands in the outcome, and stay set aside over a crash.
+func TestTokensAreSetAside(t *testing.T) {
+	db := openDB(t)
+	s := opened(t, db, "a")
+	limits := []quota.Limit{
+		{Resource: quota.Tokens, Window: quota.Day, Most: 1000}, {Resource: quota.Cost, Window: quota.Day, Most: 5000},
+		{Resource: quota.Tokens, Window: quota.Run, Most: 1000, Session: s.ID},
+	}
+	ask := func(id string) error {
+		_, err := db.Intent(t.Context(), s.ID, s.Version, intent(s, id), nil, gateway.Spend{Quota: &quota.Claim{
+			Agent: "a", Limits: limits, Bound: map[quota.Resource]int64{quota.Tokens: 300, quota.Cost: 900},
+		}})
+		return err
+	}
+	use := func(n int) quota.Use {
+		t.Helper()
+		u, err := db.QuotaUse(t.Context(), "a", limits[n])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return u
+	}
+	for _, id := range []string{"call_1", "call_2", "call_3"} {
+		must(t, ask(id))
+	}
+	var spent *gateway.SpendError
+	if err := ask("call_4"); !errors.As(err, &spent) || !strings.Contains(spent.Err.Error(), "used 0 of 1000 tokens, and 900 are set aside for what is under way, this call may use 300") {
+		t.Errorf("the fourth: %v", err)
+	}
+	done := outcome(intent(s, "call_1"), "ok")
+	done.Detail = []byte(`{"tokens":{"input":100,"output":20},"cost_millionths":500}`)
+	if _, err := db.Outcome(t.Context(), s.ID, done, nil, 0); err != nil {
+		t.Fatal(err)
+	}
+	for n, want := range []quota.Use{{Used: 120, Reserved: 600}, {Used: 500, Reserved: 1800}, {Used: 120, Reserved: 600}} {
+		if u := use(n); u.Used != want.Used || u.Reserved != want.Reserved {
+			t.Errorf("%+v: %+v", limits[n], u)
+		}
+	}
+	must(t, db.Close())
+	db = openDB(t)
+	if u := use(0); u.Used != 120 || u.Reserved != 600 {
+		t.Errorf("a new process: %+v", u)
+	}
+	if err := ask("call_5"); !errors.As(err, &spent) {
+		t.Errorf("what was under way at the end is free: %v", err)
+	}
+}

@@ -641,7 +641,7 @@ func (w *writer) settle(t *tx) error {
 		if err := t.append(&unknown); err != nil {
 			return err
 		}
-		if _, err := t.settleQuota(e.CallID, 0); err != nil {
+		if _, err := t.settleQuota(e.CallID, nil); err != nil {
 			return err
 		}
 	}

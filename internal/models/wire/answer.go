@@ -9,10 +9,11 @@ import (
 	"sallyport.example/internal/fault"
 )
 
-// Usage is what a provider says that a request used.
+// Usage is what a request used: as its provider says, or estimated as far as the provider said nothing.
 type Usage struct {
-	Input  int64 `json:"input"`
-	Output int64 `json:"output"`
+	Input     int64 `json:"input"`
+	Output    int64 `json:"output"`
+	Estimated bool  `json:"estimated,omitempty"`
 }
 
 // Response is what a provider answered: an answer, or its own error.
