@@ -84,7 +84,7 @@ func (m model) Parameters(arguments []byte) (Parameters, error) {
 	if err != nil {
 		return Parameters{Canonical: arguments}, err
 	}
-	if r.Version = asked.Version; r.Form == wire.Messages && !slices.Contains(wire.Versions, r.Version) {
+	if r.Version = asked.Version; r.Form.Provider() == wire.Anthropic && !slices.Contains(wire.Versions, r.Version) {
 		return Parameters{Canonical: arguments}, fault.New(fault.RequestMalformed, "The gateway's lists are for the versions %s of the API.", strings.Join(wire.Versions, " and ")).At("anthropic-version")
 	}
 	if r.Body, err = wire.Instruct(r.Form, r.Body, m.terms.Message); err != nil {
@@ -162,7 +162,7 @@ func (m model) Act(ctx context.Context, r Run) (Result, error) {
 func (m model) answered(asked wire.Request, answer wire.Response) (Result, error) {
 	b, err := call.Encode(map[string]any{"status": json.RawMessage(strconv.Itoa(answer.Status)), "headers": answer.Headers, "body": answer.Body})
 	used, said := wire.UsageOf(answer.Body)
-	if !said && answer.Status == http.StatusOK {
+	if !said && answer.Status == http.StatusOK && asked.Form != wire.Count {
 		used = wire.Usage{Input: wire.Estimate(asked.Form, asked.Body), Output: min(wire.EstimateText(string(answer.Body)), max(1, wire.OutputLimit(asked.Form, asked.Body))), Estimated: true}
 	}
 	return Result{JSON: b, Record: m.record(answer.Status, used)}, err

@@ -109,13 +109,17 @@ func (f *Face) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	case path == "/v1/messages" && provider == wire.Anthropic:
 		form = wire.Messages
+	case path == "/v1/messages/count_tokens" && provider == wire.Anthropic:
+		form = wire.Count
+	case path == "/v1/responses" && provider == wire.OpenAI:
+		form = wire.Responses
 	case path == "/v1/chat/completions" && provider == wire.OpenAI:
 		form = wire.Chat
 	case path == "/v1/embeddings" && provider == wire.OpenAI:
 		form = wire.Embeddings
 	default:
 		a.refuse(web.WithStatus(http.StatusNotFound, fault.New(fault.NotFound, "The model door does not serve this path.").
-			Try("It serves /anthropic/v1/messages, /anthropic/v1/models, /openai/v1/chat/completions, /openai/v1/embeddings and /openai/v1/models.")))
+			Try("It serves /anthropic/v1/messages, /anthropic/v1/messages/count_tokens, /anthropic/v1/models, /openai/v1/chat/completions, /openai/v1/responses, /openai/v1/embeddings and /openai/v1/models.")))
 		return
 	}
 	a.method(http.MethodPost, func() { a.ask(form) })
@@ -215,7 +219,7 @@ func (a *asked) ask(form wire.Form) {
 		}
 	}
 	version := ""
-	if form == wire.Messages {
+	if form.Provider() == wire.Anthropic {
 		version = cmp.Or(a.r.Header.Get(headerVersion), wire.Versions[0])
 	}
 	packed, err := wire.Packed(wire.Request{Form: form, Beta: beta, Version: version, Body: body})

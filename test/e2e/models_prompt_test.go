@@ -11,14 +11,23 @@ import (
 func systemOf(t testing.TB, r modelRequest) (first, rest string) {
 	t.Helper()
 	var body struct {
-		System   []struct{ Type, Text string }
-		Messages []struct {
+		Instructions string
+		Input        json.RawMessage
+		System       []struct{ Type, Text string }
+		Messages     []struct {
 			Role    string
 			Content json.RawMessage
 		}
 	}
 	if err := json.Unmarshal([]byte(r.body), &body); err != nil {
 		t.Fatalf("%v: %s", err, r.body)
+	}
+	if strings.HasSuffix(r.path, "/responses") {
+		first, rest, _ = strings.Cut(body.Instructions, "\n\n# Client")
+		if first != body.Instructions { // its own instructions
+			return first + "\n", rest
+		}
+		return first, string(body.Input)
 	}
 	if strings.HasSuffix(r.path, "/chat/completions") {
 		if len(body.Messages) == 0 || body.Messages[0].Role != "system" || json.Unmarshal(body.Messages[0].Content, &first) != nil {
@@ -74,8 +83,9 @@ func TestModelsGetTheSystemMessage(t *testing.T) {
 		}
 		forged, _ := json.Marshal(one) // of a text: encodes
 		copied := map[string]string{
-			"messages": `{"model":"` + claude + `","max_tokens":16,"system":[{"type":"text","text":` + string(forged) + `,"cache_control":{"type":"ephemeral"}}],"messages":[{"role":"user","content":"Hi."}]}`,
-			"chat":     `{"model":"` + gpt + `","messages":[{"role":"system","content":` + string(forged) + `},{"role":"user","content":"Hi."}]}`,
+			"messages":  `{"model":"` + claude + `","max_tokens":16,"system":[{"type":"text","text":` + string(forged) + `,"cache_control":{"type":"ephemeral"}}],"messages":[{"role":"user","content":"Hi."}]}`,
+			"chat":      `{"model":"` + gpt + `","messages":[{"role":"system","content":` + string(forged) + `},{"role":"user","content":"Hi."}]}`,
+			"responses": `{"model":"` + gpt + `","input":"Hi.","instructions":` + strings.Replace(string(forged), `"`, `"# Client\n`, 1) + `}`,
 		}[name]
 		if first := ask(copied); first != one {
 			t.Errorf("%s: a copy of it takes its place:\n%s", name, first)

@@ -81,7 +81,7 @@ func TestModelSDKs(t *testing.T) {
 			busy--
 			h.Header().Set("Content-Type", "application/json")
 			h.Header().Set("Retry-After", "0")
-			h.WriteHeader(map[bool]int{true: 529, false: 429}[strings.HasSuffix(r.path, "/messages")])
+			h.WriteHeader(map[bool]int{true: 529, false: 429}[strings.Contains(r.path, "/messages")])
 			_, _ = io.WriteString(h, `{"type":"error","error":{"type":"overloaded_error","message":"busy"}}`)
 			return true
 		}
@@ -91,6 +91,8 @@ func TestModelSDKs(t *testing.T) {
 		f := streamed["chat"]
 		if strings.HasSuffix(r.path, "/messages") {
 			f = streamed["messages"]
+		} else if strings.HasSuffix(r.path, "/responses") {
+			f = streamed["responses"]
 		}
 		h.Header().Set("Content-Type", "text/event-stream")
 		for _, c := range f.begin + f.text("Hello ") + f.text("there.") + strings.Join(f.act, "") { // in pieces of a letter
@@ -103,6 +105,7 @@ func TestModelSDKs(t *testing.T) {
 	})
 	for name, want := range map[string]string{
 		"anthropic whole": "Hello.", "openai whole": "Hello.", "anthropic stream": `Hello there.|delete_all{"a":1}|9`, "openai stream": `Hello there.|delete_all{"a":1}`,
+		"responses whole": "Hello.", "responses stream": `Hello there.|delete_all{"a":1}|9`, "anthropic count": "42",
 		"openai models": gpt, "anthropic models": claude,
 	} {
 		if a := s.ask(name, "Hi."); a.Answer == nil || *a.Answer != want {
@@ -123,7 +126,7 @@ func TestModelSDKs(t *testing.T) {
 			refused++
 		}
 	}
-	for i, name := range []string{"anthropic whole", "openai whole", "anthropic stream", "openai stream"} {
+	for i, name := range []string{"anthropic whole", "openai whole", "anthropic stream", "openai stream", "responses whole", "responses stream", "anthropic count"} {
 		if a := s.ask(name, "Pay DE89 3704 0044 0532 0130 00."); a.Status != 403 || a.Kind != "PermissionDeniedError" || a.Code != "flow.contaminated" || !strings.Contains(a.Message, "release") {
 			t.Errorf("%s: %+v", name, a)
 		}

@@ -67,6 +67,31 @@ data: {"type":"content_block_start","index":0,"content_block":{"type":"text","te
 		failed:     `data: {"error":{"type":"overloaded_error","message":"words of the provider"}}` + "\n\n",
 		end:        "[DONE]",
 	},
+	"responses": {
+		path: "/openai/v1/responses", body: `{"model":"` + gpt + `","stream":true,"input":[{"role":"user","content":"Hi."}]}`,
+		begin: responseEvent(0, `"type":"response.created","response":{"id":"resp_1","object":"response","created_at":1,"status":"in_progress","model":"`+gpt+`","output":[],"tools":[],"usage":null}`) +
+			responseEvent(1, `"type":"response.output_item.added","output_index":0,"item":{"id":"msg_1","type":"message","status":"in_progress","role":"assistant","content":[]}`) +
+			responseEvent(2, `"type":"response.content_part.added","item_id":"msg_1","output_index":0,"content_index":0,"part":{"type":"output_text","text":"","annotations":[]}`),
+		text: func(s string) string {
+			return responseEvent(3, fmt.Sprintf(`"type":"response.output_text.delta","item_id":"msg_1","output_index":0,"content_index":0,"logprobs":[],"delta":%q`, s))
+		},
+		act: []string{
+			responseEvent(4, `"type":"response.output_item.added","output_index":1,"item":{"id":"fc_1","type":"function_call","status":"in_progress","call_id":"t1","name":"delete_all","arguments":""}`),
+			responseEvent(5, `"type":"response.function_call_arguments.delta","item_id":"fc_1","output_index":1,"delta":"{\"a\""`),
+			responseEvent(6, `"type":"response.function_call_arguments.delta","item_id":"fc_1","output_index":1,"delta":":1}"`),
+			responseEvent(7, `"type":"response.output_item.done","output_index":1,"item":{"id":"fc_1","type":"function_call","status":"completed","call_id":"t1","name":"delete_all","arguments":"{\"a\":1}"}`),
+			responseEvent(8, `"type":"response.completed","response":{"id":"resp_1","object":"response","created_at":1,"status":"completed","model":"`+gpt+`","output":[{"id":"fc_1","type":"function_call","status":"completed","call_id":"t1","name":"delete_all","arguments":"{\"a\":1}"}],"usage":{"input_tokens":3,"output_tokens":9,"total_tokens":12}}`),
+		},
+		otherModel: responseEvent(0, `"type":"response.created","response":{"id":"resp_1","model":"gpt-3","output":[]}`),
+		failed:     responseEvent(4, `"type":"response.failed","response":{"model":"`+gpt+`","error":{"code":"server_error","message":"words of the provider"}}`),
+		end:        "response.completed",
+	},
+}
+
+// responseEvent is an event of a response, with these members.
+func responseEvent(n int, members string) string {
+	kind := strings.SplitN(members, `"`, 5)[3]
+	return fmt.Sprintf("event: %s\ndata: {\"sequence_number\":%d,%s}\n\n", kind, n, members)
 }
 
 // script is what a provider streams: pieces, between which it waits until the test says so.
@@ -319,7 +344,7 @@ func TestModelStreamsAreInspected(t *testing.T) {
 			}
 
 			s = p.streams(t)
-			format := map[string]string{"messages": `"output_config":{"format":{"type":"json_schema","schema":{}}},`, "chat": `"response_format":{"type":"json_object"},`}[name]
+			format := map[string]string{"messages": `"output_config":{"format":{"type":"json_schema","schema":{}}},`, "chat": `"response_format":{"type":"json_object"},`, "responses": `"text":{"format":{"type":"json_object"}},`}[name]
 			begun = w.begin(f.path, token, strings.Replace(f.body, `"stream"`, format+`"stream"`, 1))
 			s.pieces <- f.begin
 			s.pieces <- f.text("{} ")

@@ -14,7 +14,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// modelProvider is a scripted provider of models, of both modelForms. It keeps what it was sent.
+// modelProvider is a scripted provider of models, of each form. It keeps what it was sent.
 type modelProvider struct {
 	url    string
 	mu     sync.Mutex
@@ -51,6 +51,14 @@ func newModelProvider(t testing.TB) *modelProvider {
 			fmt.Fprintf(w, `{"id":"msg_1","type":"message","role":"assistant","model":%q,"content":[{"type":"text","text":"Hello."}],"stop_reason":"end_turn","stop_sequence":null,"usage":{"input_tokens":3,"output_tokens":2}}`, claude)
 			return
 		}
+		if strings.HasSuffix(r.URL.Path, "/count_tokens") {
+			fmt.Fprint(w, `{"input_tokens":42}`)
+			return
+		}
+		if strings.HasSuffix(r.URL.Path, "/responses") {
+			fmt.Fprintf(w, `{"id":"resp_1","object":"response","created_at":1,"status":"completed","model":%q,"output":[{"id":"msg_1","type":"message","status":"completed","role":"assistant","content":[{"type":"output_text","text":"Hello.","annotations":[]}]}],"usage":{"input_tokens":3,"output_tokens":2,"total_tokens":5}}`, gpt)
+			return
+		}
 		fmt.Fprintf(w, `{"id":"c1","object":"chat.completion","created":1,"model":%q,"choices":[{"index":0,"message":{"role":"assistant","content":"Hello."},"finish_reason":"stop"}],"usage":{"prompt_tokens":3,"completion_tokens":2,"total_tokens":5}}`, gpt)
 	}))
 	return p
@@ -82,10 +90,11 @@ func thinker(id string) string {
 	return strings.Replace(declaration(id), "models: []", "models: ["+claude+", "+gpt+"]", 1)
 }
 
-// modelForms are the two modelForms of a request, with what is said in it.
+// modelForms are the forms of a request, with what is said in it.
 var modelForms = map[string]struct{ path, body, model string }{
-	"messages": {"/anthropic/v1/messages", `{"model":"` + claude + `","max_tokens":16,"messages":[{"role":"user","content":%q}]}`, claude},
-	"chat":     {"/openai/v1/chat/completions", `{"model":"` + gpt + `","messages":[{"role":"user","content":%q}]}`, gpt},
+	"messages":  {"/anthropic/v1/messages", `{"model":"` + claude + `","max_tokens":16,"messages":[{"role":"user","content":%q}]}`, claude},
+	"chat":      {"/openai/v1/chat/completions", `{"model":"` + gpt + `","messages":[{"role":"user","content":%q}]}`, gpt},
+	"responses": {"/openai/v1/responses", `{"model":"` + gpt + `","input":[{"role":"user","content":%q}]}`, gpt},
 }
 
 // modelRefusal is the error of an answer, in either form.
@@ -113,12 +122,12 @@ func TestModelsAnswer(t *testing.T) {
 			t.Errorf("%s: %d %s", name, status, body)
 		}
 	}
-	if len(p.requests()) != 2 {
+	if len(p.requests()) != len(modelForms) {
 		t.Fatalf("%d requests", len(p.requests()))
 	}
 	for _, r := range p.requests() {
 		key := r.header.Get("X-Api-Key")
-		if strings.HasSuffix(r.path, "/v1/chat/completions") {
+		if !strings.HasSuffix(r.path, "/messages") {
 			if key = strings.TrimPrefix(r.header.Get("Authorization"), "Bearer "); !strings.Contains(r.body, `"store":false`) {
 				t.Errorf("the provider may keep it: %s", r.body)
 			}
@@ -143,7 +152,7 @@ func TestModelsAnswer(t *testing.T) {
 			outcomes++
 		}
 	}
-	if intents != 2 || outcomes != 2 {
+	if intents != len(modelForms) || outcomes != len(modelForms) {
 		t.Errorf("%d intents, %d outcomes", intents, outcomes)
 	}
 	w.sane()
@@ -192,7 +201,8 @@ func TestModelRequestsThatDoNotPass(t *testing.T) {
 	chat := func(more string) string {
 		return `{"model":"` + gpt + `","messages":[{"role":"user","content":"Hi."}]` + more + `}`
 	}
-	const anthropic, openai = "/anthropic/v1/messages", "/openai/v1/chat/completions"
+	input := func(more string) string { return `{"model":"` + gpt + `","input":"Hi."` + more + `}` }
+	const anthropic, openai, responses = "/anthropic/v1/messages", "/openai/v1/chat/completions", "/openai/v1/responses"
 	for name, c := range map[string]struct {
 		path, body string
 		headers    map[string]string
@@ -221,7 +231,15 @@ func TestModelRequestsThatDoNotPass(t *testing.T) {
 		"no JSON":                  {openai, "model=x", nil, token, 400, "request.malformed", ""},
 		"another media type":       {openai, chat(""), map[string]string{"Content-Type": "text/plain"}, token, 415, "request.malformed", ""},
 		"another path":             {"/openai/v1/files", chat(""), nil, token, 404, "not_found", "does not serve"},
-		"responses":                {"/openai/v1/responses", chat(""), nil, token, 404, "not_found", ""},
+		"an earlier response":      {responses, input(`,"previous_response_id":"r_1"`), nil, token, 400, "request.malformed", "No setting"},
+		"a conversation":           {responses, input(`,"conversation":"c_1"`), nil, token, 400, "request.malformed", "No setting"},
+		"a response that is kept":  {responses, input(`,"store":true`), nil, token, 400, "request.malformed", "No setting"},
+		"in the background":        {responses, input(`,"background":true`), nil, token, 400, "request.malformed", "No setting"},
+		"a search by a response":   {responses, input(`,"tools":[{"type":"web_search"}]`), nil, token, 403, "model.hosted_tool", "comm_search"},
+		"a server of a response":   {responses, input(`,"tools":[{"type":"mcp","server_url":"https://evil.example"}]`), nil, token, 403, "model.hosted_tool", ""},
+		"an item that was kept":    {responses, `{"model":"` + gpt + `","input":[{"type":"item_reference","id":"i_1"}]}`, nil, token, 400, "request.malformed", "No setting"},
+		"an earlier response, got": {"/openai/v1/responses/r_1", input(""), nil, token, 404, "not_found", ""},
+		"counting for a search":    {"/anthropic/v1/messages/count_tokens", `{"model":"` + claude + `","messages":[],"tools":[{"type":"web_search_20250305","name":"s"}]}`, nil, token, 403, "model.hosted_tool", ""},
 		"a path of the other":      {"/anthropic/v1/chat/completions", chat(""), nil, token, 404, "not_found", ""},
 		"the provider's own key":   {openai, chat(""), nil, keyOf, 401, "credential.missing", "sallyport run"},
 		"two credentials":          {openai, chat(""), map[string]string{"X-Api-Key": w.token("other")}, token, 401, "credential.missing", ""},
@@ -380,8 +398,9 @@ func TestModelsReadToolResults(t *testing.T) {
 	tool(files, "trusted", "Reads.", func(context.Context, json.RawMessage) (*mcp.CallToolResult, error) { return text("All is well."), nil })
 	w := start(t, "upstreams: {files: {url: "+fmt.Sprintf("%q", sdkServer(t, files))+"}}\noperations: {files.trusted: {sensitivity: none, effect: read, output: trusted}}\n"+p.config("[]"), thinker("bot"))
 	for name, form := range map[string]struct{ path, turn string }{
-		"messages": {"/anthropic/v1/messages", `{"model":"` + claude + `","max_tokens":16,"messages":[{"role":"user","content":"Hi."},{"role":"assistant","content":[{"type":"tool_use","id":"t1","name":"x","input":{}}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"t1","content":%q}]}]}`},
-		"chat":     {"/openai/v1/chat/completions", `{"model":"` + gpt + `","messages":[{"role":"user","content":"Hi."},{"role":"assistant","content":null,"tool_calls":[{"id":"t1","type":"function","function":{"name":"x","arguments":"{}"}}]},{"role":"tool","tool_call_id":"t1","content":%q}]}`},
+		"messages":  {"/anthropic/v1/messages", `{"model":"` + claude + `","max_tokens":16,"messages":[{"role":"user","content":"Hi."},{"role":"assistant","content":[{"type":"tool_use","id":"t1","name":"x","input":{}}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"t1","content":%q}]}]}`},
+		"chat":      {"/openai/v1/chat/completions", `{"model":"` + gpt + `","messages":[{"role":"user","content":"Hi."},{"role":"assistant","content":null,"tool_calls":[{"id":"t1","type":"function","function":{"name":"x","arguments":"{}"}}]},{"role":"tool","tool_call_id":"t1","content":%q}]}`},
+		"responses": {"/openai/v1/responses", `{"model":"` + gpt + `","input":[{"role":"user","content":"Hi."},{"type":"function_call","call_id":"t1","name":"x","arguments":"{}"},{"type":"function_call_output","call_id":"t1","output":%q}]}`},
 	} {
 		session, token := w.open("bot")
 		must(t, w.connect(token, revision1125, nil), "files_trusted", map[string]any{})
@@ -399,4 +418,25 @@ func TestModelsReadToolResults(t *testing.T) {
 			t.Errorf("%s: another: %d %s, %s", name, status, body, labels())
 		}
 	}
+}
+
+// Counting goes by the same rules as asking, counts the gateway's own message, too, and uses none of the agent's tokens.
+func TestTokensAreCountedThroughTheDoor(t *testing.T) {
+	p := newModelProvider(t)
+	w := start(t, p.config("[]"), thinker("bot")+"quotas: {tokens: {day: 100000}}\n")
+	_, token := w.open("bot")
+	const path = "/anthropic/v1/messages/count_tokens"
+	body := `{"model":"` + claude + `","messages":[{"role":"user","content":%q}]}`
+	status, answer := w.post(path, token, fmt.Sprintf(body, "Hi."), nil)
+	if sent := p.requests(); status != 200 || string(answer) != `{"input_tokens":42}` || len(sent) != 1 || !strings.HasSuffix(sent[0].path, "/v1/messages/count_tokens") || !strings.Contains(sent[0].body, "# Core Principles") {
+		t.Errorf("%d %s; %+v", status, answer, sent)
+	}
+	if q := w.modelQuotas("bot"); q["tokens"].Used != 0 || q["tokens"].Reserved != 0 {
+		t.Errorf("%+v", q)
+	}
+	status, answer = w.post(path, token, fmt.Sprintf(body, "Pay DE89 3704 0044 0532 0130 00."), nil)
+	if code, _ := modelRefusal(t, answer); status != 403 || code != "flow.contaminated" || len(p.requests()) != 1 {
+		t.Errorf("%d %s", status, answer)
+	}
+	w.sane()
 }

@@ -24,6 +24,16 @@ const requests = {
     const { message } = (await stream.finalChatCompletion()).choices[0];
     return message.content + "|" + message.tool_calls.map((c) => c.function.name + c.function.arguments).join("|");
   },
+  "responses whole": async (text) => (await openai.responses.create({ model: gpt, input: text })).output_text,
+  "responses stream": async (text) => {
+    let said = "";
+    for await (const e of await openai.responses.create({ model: gpt, input: text, tools: [{ type: "function", name: "f", parameters: { type: "object" } }], stream: true })) {
+      if (e.type === "response.output_text.delta") said += e.delta;
+      if (e.type === "response.completed") said += "|" + e.response.output.map((i) => i.name + i.arguments).join("|") + "|" + e.response.usage.output_tokens;
+    }
+    return said;
+  },
+  "anthropic count": async (text) => String((await anthropic.messages.countTokens({ model: claude, messages: messages(text), tools })).input_tokens),
   "openai models": async () => (await openai.models.list()).data.map((m) => m.id).join(","),
   "anthropic models": async () => (await anthropic.models.list()).data.map((m) => m.id).join(","),
 };

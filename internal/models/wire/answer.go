@@ -34,6 +34,13 @@ func CheckAnswer(form Form, model string, answersAs []string, answer []byte) err
 		parts = "choices"
 	case Embeddings:
 		parts = "data"
+	case Responses:
+		parts = "output"
+	case Count: // it names no model, and says a number
+		if !isNumber(answer, "input_tokens") {
+			return fault.New(fault.ResultInvalid, "The provider's answer has no input_tokens; it was discarded.")
+		}
+		return nil
 	}
 	if list, ok := call.Get(answer, parts); !ok || list[0] != '[' {
 		return fault.New(fault.ResultInvalid, "The provider's answer has no %s; it was discarded.", parts)

@@ -3,6 +3,7 @@ package wire
 import (
 	"crypto/sha256"
 	"encoding/json"
+	"slices"
 
 	"sallyport.example/internal/call"
 )
@@ -34,13 +35,21 @@ func Blocks(form Form, body []byte, message string) (all []Block) {
 				}
 				ours = false
 			}
-		case "input": // of embeddings
+		case "input": // of embeddings and responses
 			if v[0] != '[' {
 				all = append(all, block(name, v))
 				continue
 			}
 			for e := range call.Elements(v) {
-				all = append(all, block(name, e))
+				if form == Responses {
+					all = append(all, ofItem(e))
+				} else {
+					all = append(all, block(name, e))
+				}
+			}
+		case "instructions":
+			if own := withoutOurs(v, message); own != nil {
+				all = append(all, block(name, own))
 			}
 		case "system", "tools":
 			if v[0] == '[' {
@@ -88,12 +97,15 @@ func ofMessage(form Form, m json.RawMessage) (all []Block) {
 	return all
 }
 
+// plainContent are the kinds of content that are text.
+var plainContent = []string{"text", "refusal", "input_text", "output_text"}
+
 func hasImage(content json.RawMessage) bool {
 	if len(content) == 0 || content[0] != '[' {
 		return false
 	}
 	for e := range call.Elements(content) {
-		if kind, _ := call.GetText(e, "type"); kind != "text" && kind != "refusal" {
+		if kind, _ := call.GetText(e, "type"); !slices.Contains(plainContent, kind) {
 			return true
 		}
 	}

@@ -143,9 +143,7 @@ var chatFields = fields{
 	}, "")),
 	"tool_choice": textOr(object), "parallel_tool_calls": boolean, "response_format": orNull(object), "reasoning_effort": orNull(name), "verbosity": orNull(name),
 	"service_tier": orNull(name), "metadata": orNull(object), "prediction": orNull(of(fields{"type": word("content"), "content": textOr(list(typed("content", map[string]check{"text": chatText}, "")))}, "type", "content")),
-	"store": orNull(func(p *parser, at string, v json.RawMessage) {
-		exactly(p, at, v, "false", "The provider must not keep the request: store is false. No setting allows this.")
-	}),
+	"store":      orNull(notKept),
 	"modalities": orNull(list(word("text"))),
 	"logprobs": orNull(func(p *parser, at string, v json.RawMessage) {
 		exactly(p, at, v, "false", "Log probabilities do not pass: they are a second form of the text.")
@@ -155,6 +153,10 @@ var chatFields = fields{
 	"functions":          never("This is an old name of tools.", "Use tools."),
 	"function_call":      never("This is an old name of tool_choice.", "Use tool_choice."),
 	"web_search_options": func(p *parser, at string, _ json.RawMessage) { hosted(p, at, "web_search_options") },
+}
+
+func notKept(p *parser, at string, v json.RawMessage) {
+	exactly(p, at, v, "false", "The provider must not keep the request: store is false. No setting allows this.")
 }
 
 func exactly(p *parser, at string, v json.RawMessage, want, why string) {

@@ -7,7 +7,7 @@ import (
 )
 
 // Instruct puts a system message in front of a request, in the provider's own form: Anthropic's as the first block of the member system, OpenAI's as the
-// first of the messages. It looks at nothing that the client says: a copy of the message in the client's own text stays the client's text. Without a message,
+// first of the messages of a chat, and as the beginning of the instructions of a response. It looks at nothing that the client says: a copy of the message in the client's own text stays the client's text. Without a message,
 // and where nobody is talked to, the request is as it was. The answer is canonical.
 func Instruct(form Form, body []byte, message string) (json.RawMessage, error) {
 	if message == "" || form == Embeddings {
@@ -17,8 +17,16 @@ func Instruct(form Form, body []byte, message string) (json.RawMessage, error) {
 	if err != nil {
 		return nil, err
 	}
+	if form == Responses {
+		if theirs, _ := call.GetText(body, "instructions"); theirs != "" {
+			if text, err = call.Encode(message + "\n" + theirs); err != nil {
+				return nil, err
+			}
+		}
+		return call.Canonical(call.SetMember(body, "instructions", text), call.DefaultLimits())
+	}
 	name, first := "messages", `{"content":`+string(text)+`,"role":"`+instructor(body)+`"}`
-	if form == Messages {
+	if form.toAnthropic() {
 		name, first = "system", `{"text":`+string(text)+`,"type":"text"}`
 	}
 	whole := "[" + first

@@ -141,13 +141,19 @@ func (s *Stream) line() ([]byte, error) {
 }
 
 func (s *Stream) read(data []byte) (e Event, passes bool, err error) {
-	if s.r.Form == Chat {
+	switch s.r.Form {
+	case Chat:
 		return s.chunk(data)
+	case Responses:
+		return s.responseEvent(data)
 	}
 	return s.event(data)
 }
 
-var eventName = regexp.MustCompile(`^[a-z_]{1,64}$`)
+var (
+	eventName    = regexp.MustCompile(`^[a-z_]{1,64}$`)
+	responseName = regexp.MustCompile(`^[a-z_.]{1,64}$`)
+)
 
 // event reads an event of Anthropic's messages.
 func (s *Stream) event(data []byte) (e Event, passes bool, err error) {
@@ -456,8 +462,12 @@ func parts(c rune) bool { return c <= ' ' }
 // MustHold tells whether a request asks for structured output, which can act: nothing of the answer leaves before its outcome.
 func MustHold(form Form, body []byte) bool {
 	format, is := call.Get(body, "response_format")
-	if form == Messages {
+	switch form {
+	case Messages:
 		config, _ := call.Get(body, "output_config")
+		format, is = call.Get(config, "format")
+	case Responses:
+		config, _ := call.Get(body, "text")
 		format, is = call.Get(config, "format")
 	}
 	kind, _ := call.GetText(format, "type")

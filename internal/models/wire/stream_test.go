@@ -17,6 +17,17 @@ const (
 	one   = `data: {"model":"m","choices":[{"index":0,"delta":{"content":"a b"},"finish_reason":null}]}` + "\n\n"
 )
 
+// opened is the beginning of a response; more is what follows it.
+func opened(more ...string) string {
+	return event(`"type":"response.created","response":{"id":"r","model":"m","output":[],"tools":[]}`) + strings.Join(more, "")
+}
+
+func event(members string) string { return `data: {"sequence_number":1,` + members + "}\n\n" }
+
+func spoken(text string) string {
+	return event(`"type":"response.output_text.delta","item_id":"i","output_index":0,"content_index":0,"logprobs":[],"delta":"` + text + `"`)
+}
+
 func delta(kind, field, text string) string {
 	return `data: {"type":"content_block_delta","index":0,"delta":{"type":"` + kind + `","` + field + `":"` + text + `"}}` + "\n\n"
 }
@@ -57,11 +68,24 @@ func TestStreamsHoldWhatCanAct(t *testing.T) {
 		"a chat's old function": {Chat, strings.Replace(one, `"content":"a b"`, `"function_call":{"name":"x"}`, 1) + strings.Replace(one, "a b", "after ", 1), "", "after"},
 		"a second choice":       {Chat, strings.Replace(one, `"index":0`, `"index":1`, 1) + strings.Replace(one, "a b", "after ", 1), "", "after"},
 		"a chat's novel member": {Chat, strings.Replace(one, `"choices"`, `"novel":1,"choices"`, 1) + strings.Replace(one, "a b", "after ", 1), "", "after"},
+		"a response's text":     {Responses, opened(spoken("a b")), `"a b"`, ""},
+		"a response's reasoning": {Responses, opened(event(`"type":"response.output_item.added","output_index":0,"item":{"id":"i","type":"reasoning","summary":[]}`), event(`"type":"response.reasoning_summary_text.delta","item_id":"i","output_index":0,"summary_index":0,"delta":"a b "`),
+			event(`"type":"response.output_item.done","output_index":0,"item":{"id":"i","type":"reasoning","summary":[{"type":"summary_text","text":"a b "}],"encrypted_content":"xyz"}`), spoken("after ")), `"after "`, ""},
+		"a response's call":         {Responses, opened(event(`"type":"response.output_item.added","output_index":0,"item":{"id":"i","type":"function_call","call_id":"c","name":"n","arguments":""}`), spoken("after ")), "response.created", "after"},
+		"a response's arguments":    {Responses, opened(event(`"type":"response.function_call_arguments.delta","item_id":"i","output_index":0,"delta":"x"`), spoken("after ")), "response.created", "after"},
+		"an item that is not empty": {Responses, opened(event(`"type":"response.output_item.added","output_index":0,"item":{"id":"i","type":"message","role":"assistant","content":[{"type":"run","text":"x"}]}`), spoken("after ")), "response.created", "after"},
+		"an annotation":             {Responses, opened(event(`"type":"response.content_part.done","output_index":0,"item_id":"i","content_index":0,"part":{"type":"output_text","text":"x","annotations":[{"type":"url_citation"}]}`), spoken("after ")), "response.created", "after"},
+		"output at its start":       {Responses, strings.Replace(opened(spoken("after ")), `"output":[]`, `"output":[{"type":"function_call"}]`, 1), "", "after"},
+		"a member nobody knows":     {Responses, opened(strings.Replace(spoken("x"), `"logprobs"`, `"run":1,"logprobs"`, 1), spoken("after ")), "response.created", "after"},
+		"log probabilities":         {Responses, opened(strings.Replace(spoken("x"), `"logprobs":[]`, `"logprobs":[{"token":"x"}]`, 1), spoken("after ")), "response.created", "after"},
 	} {
 		events := c.events
-		if end := stop; c.form == Messages {
-			events += end
-		} else {
+		switch c.form {
+		case Messages:
+			events += stop
+		case Responses:
+			events += event(`"type":"response.completed","response":{"model":"m","output":[]}`)
+		default:
 			events += "data: [DONE]\n\n"
 		}
 		out, rest, _, err := read(c.form, strings.NewReader(events), false)
@@ -99,6 +123,15 @@ func TestStreamsThatBreak(t *testing.T) {
 			t.Errorf("%.80q: %v", events, err)
 		}
 	}
+	for events, code := range map[string]fault.Code{
+		opened(): fault.UpstreamFailed, spoken("x"): fault.OutputInvalid, strings.Replace(opened(), `"m"`, `"n"`, 1): fault.OutputInvalid, opened(event(`"type":"response.failed","response":{"model":"m","error":{"message":"x"}}`)): fault.UpstreamFailed,
+		opened(event(`"type":"error","message":"x"`)): fault.UpstreamFailed, opened(event(`"type":"response.completed","response":{"model":"n"}`)): fault.OutputInvalid, "data: {\"type\":\"a b\"}\n\n": fault.ResultInvalid,
+		opened(event(`"type":"response.completed","response":{"model":"m"}`), spoken("x")): fault.ResultInvalid,
+	} {
+		if _, _, _, err := read(Responses, strings.NewReader(events), false); !fault.Is(err, code) {
+			t.Errorf("%.200q: %v", events, err)
+		}
+	}
 	if _, _, _, err := read(Chat, strings.NewReader("data: [DONE]\n\n"), false); !fault.Is(err, fault.OutputInvalid) {
 		t.Error(err)
 	}
@@ -124,6 +157,7 @@ func TestWindow(t *testing.T) {
 func FuzzStream(f *testing.F) {
 	f.Add(string(Messages), start+begun+delta("text_delta", "text", "a b c")+stop)
 	f.Add(string(Chat), one+"data: [DONE]\n\n")
+	f.Add(string(Responses), opened(spoken("a b "), event(`"type":"response.completed","response":{"model":"m"}`)))
 	f.Fuzz(func(t *testing.T, form, events string) {
 		r, w := NewStream(Request{Form: Form(form), Model: "m"}, nil, strings.NewReader(events)), NewWindow(false)
 		var all, out string
@@ -192,6 +226,11 @@ func TestWhatAClientPutsTogether(t *testing.T) {
 			`{"model":"m","choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"name":"f","arguments":"{\"k\":\"AKIA"}}]}}]}`,
 			`{"model":"m","choices":[{"index":0,"delta":{"tool_calls":[{"index":1,"function":{"arguments":"between"}}]}}]}`,
 			`{"model":"m","choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"arguments":"REST\"}"}}]}}]}`,
+		},
+		Responses: {
+			`{"type":"response.function_call_arguments.delta","output_index":0,"delta":"{\"k\":\"AKIA"}`,
+			`{"type":"response.function_call_arguments.delta","output_index":1,"delta":"between"}`,
+			`{"type":"response.function_call_arguments.delta","output_index":0,"delta":"REST\"}"}`,
 		},
 	} {
 		s := NewStream(Request{Form: form, Model: "m"}, nil, strings.NewReader(""))

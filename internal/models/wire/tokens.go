@@ -41,6 +41,9 @@ const (
 // Estimate is how many tokens of input a request is taken for until its provider has counted them: four bytes are a token, two where they are no ASCII, and an
 // image is as many as the largest.
 func Estimate(form Form, body []byte) int64 {
+	if form == Count { // providers count for nothing
+		return 0
+	}
 	total := overhead + EstimateText(string(body))
 	for e := range contentOf(form, body) {
 		switch kind, _ := call.GetText(e, "type"); kind {
@@ -81,13 +84,24 @@ func contentOf(form Form, body []byte) func(yield func(json.RawMessage) bool) {
 		if form == Embeddings {
 			return
 		}
+		if form == Responses {
+			input, _ := call.Get(body, "input")
+			for item := range call.Elements(input) {
+				content, _ := call.Get(item, "content")
+				output, _ := call.Get(item, "output")
+				if !parts(content) || !parts(output) {
+					return
+				}
+			}
+			return
+		}
 		messages, _ := call.Get(body, "messages")
 		for m := range call.Elements(messages) {
 			content, _ := call.Get(m, "content")
 			if !parts(content) {
 				return
 			}
-			if len(content) == 0 || content[0] != '[' || form != Messages {
+			if len(content) == 0 || content[0] != '[' || !form.toAnthropic() {
 				continue
 			}
 			for e := range call.Elements(content) {
@@ -102,7 +116,7 @@ func contentOf(form Form, body []byte) func(yield func(json.RawMessage) bool) {
 }
 
 // limits are the members that bound an answer, by form; the first is the one that is set where none is there.
-var limits = map[Form][]string{Messages: {"max_tokens"}, Chat: {"max_completion_tokens", "max_tokens"}}
+var limits = map[Form][]string{Messages: {"max_tokens"}, Chat: {"max_completion_tokens", "max_tokens"}, Responses: {"max_output_tokens"}}
 
 // OutputLimit is how many tokens a request lets its answer have; 0: it says nothing, or it has no answer of tokens.
 func OutputLimit(form Form, body []byte) (most int64) {

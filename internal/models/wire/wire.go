@@ -1,4 +1,4 @@
-// Package wire holds the forms in which agents ask models: requests and answers of Anthropic's messages and of OpenAI's chat completions and embeddings, and the errors
+// Package wire holds the forms in which agents ask models: requests and answers of Anthropic's messages and of OpenAI's chat completions, responses and embeddings, and the errors
 // that their SDKs read.
 //
 // Promises: it is pure. What a request may contain is a list of what is allowed: fields, kinds of content, types of tools, beta features. Whatever is not
@@ -23,11 +23,16 @@ type Form string
 const (
 	Messages   Form = "anthropic.messages" // POST /v1/messages
 	Chat       Form = "openai.chat"        // POST /chat/completions
+	Responses  Form = "openai.responses"   // POST /responses
 	Embeddings Form = "openai.embeddings"  // POST /embeddings; nobody is talked to
+	Count      Form = "anthropic.count"    // POST /v1/messages/count_tokens; nobody answers
 )
 
 // Forms are those in which a model is talked to.
-var Forms = []Form{Messages, Chat}
+var Forms = []Form{Messages, Chat, Responses}
+
+// toAnthropic tells the forms of a conversation in Anthropic's form.
+func (f Form) toAnthropic() bool { return f == Messages || f == Count }
 
 // Provider is who speaks a form.
 type Provider string
@@ -43,9 +48,9 @@ var Providers = []Provider{Anthropic, OpenAI}
 // Provider is who speaks the form; "" for a word that is no form.
 func (f Form) Provider() Provider {
 	switch f {
-	case Messages:
+	case Messages, Count:
 		return Anthropic
-	case Chat, Embeddings:
+	case Chat, Responses, Embeddings:
 		return OpenAI
 	}
 	return ""
@@ -58,6 +63,10 @@ func (f Form) Path() string {
 		return "/v1/messages"
 	case Embeddings:
 		return "/embeddings"
+	case Responses:
+		return "/responses"
+	case Count:
+		return "/v1/messages/count_tokens"
 	}
 	return "/chat/completions"
 }
@@ -136,6 +145,10 @@ func Parse(form Form, beta []string, body []byte, allow []string) (Request, erro
 		p.object("", body, chatFields, "model", "messages")
 	case Embeddings:
 		p.object("", body, embeddingsFields, "model", "input")
+	case Responses:
+		p.object("", body, responsesFields, "model", "input")
+	case Count:
+		p.object("", body, countFields, "model", "messages")
 	default:
 		return r, fault.New(fault.RequestMalformed, "There is no such form of request.").At("form")
 	}
@@ -148,7 +161,7 @@ func Parse(form Form, beta []string, body []byte, allow []string) (Request, erro
 	r.Model = ModelOf(body)
 	stream, _ := call.Get(body, "stream")
 	r.Stream = string(stream) == "true"
-	if form == Chat { // a provider that keeps the request would have a copy that nobody judges the use of
+	if form == Chat || form == Responses { // a provider that keeps the request would have a copy that nobody judges the use of
 		r.Body = call.SetMember(slices.Clone(body), "store", json.RawMessage("false"))
 		canonical, err := call.Canonical(r.Body, call.DefaultLimits())
 		if err != nil {
@@ -168,7 +181,7 @@ func Parse(form Form, beta []string, body []byte, allow []string) (Request, erro
 
 // beta checks the features of the header anthropic-beta.
 func (p *parser) beta(form Form, names []string) []string {
-	if len(names) > 0 && form != Messages {
+	if len(names) > 0 && !form.toAnthropic() {
 		p.fail("anthropic-beta", "The header belongs to another form of request.", "")
 		return nil
 	}

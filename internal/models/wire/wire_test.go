@@ -33,6 +33,20 @@ var requests = map[Form][]string{
 		"messages":[{"role":"system","content":"s"},{"role":"developer","content":[{"type":"text","text":"d"}]},{"role":"user","name":"n","content":[{"type":"image_url","image_url":{"url":"data:image/png;base64,` + pixel + `","detail":"low"}}]},
 		{"role":"assistant","content":null,"refusal":null,"annotations":[],"audio":null,"function_call":null,"tool_calls":[{"id":"t","type":"function","function":{"name":"f","arguments":"{}"}}]},{"role":"tool","tool_call_id":"t","content":"r"}]}`,
 	},
+	Responses: {
+		`{"model":"m","input":"Hi."}`,
+		`{"model":"m","stream":true,"store":false,"instructions":"You are.","max_output_tokens":9,"previous_response_id":null,"background":false,"include":["reasoning.encrypted_content"],"reasoning":{"effort":"low","summary":"auto"},
+		"text":{"format":{"type":"text"},"verbosity":"low"},"parallel_tool_calls":true,"tool_choice":"auto","prompt_cache_key":"k","truncation":"disabled",
+		"tools":[{"type":"function","name":"f","description":"d","parameters":{"type":"object"},"strict":null},{"type":"custom","name":"apply_patch","format":{"type":"grammar"}},{"type":"local_shell"}],
+		"input":[{"role":"developer","content":"d"},{"type":"message","role":"user","content":[{"type":"input_text","text":"a"},{"type":"input_image","image_url":"data:image/png;base64,` + pixel + `","detail":"low"}]},
+		{"type":"reasoning","id":"rs_1","summary":[{"type":"summary_text","text":"s"}],"encrypted_content":"e"},
+		{"type":"message","id":"msg_1","status":"completed","role":"assistant","content":[{"type":"output_text","text":"o","annotations":[],"logprobs":[]}]},
+		{"type":"function_call","id":"fc_1","call_id":"c","name":"f","arguments":"{}"},{"type":"function_call_output","call_id":"c","output":"r"}]}`,
+	},
+	Count: {
+		`{"model":"m","messages":[{"role":"user","content":"Hi."}]}`,
+		`{"model":"m","system":"You are.","tools":[{"name":"Bash","input_schema":{"type":"object"}}],"messages":[{"role":"user","content":"Hi."}]}`,
+	},
 }
 
 func canonical(t testing.TB, s string) []byte {
@@ -58,7 +72,7 @@ func TestParse(t *testing.T) {
 			if err != nil || string(again) != string(r.Body) {
 				t.Errorf("%s %d: what is sent is not canonical: %v", form, i, err)
 			}
-			if store, _ := call.Get(r.Body, "store"); form == Chat && string(store) != "false" {
+			if store, _ := call.Get(r.Body, "store"); (form == Chat || form == Responses) && string(store) != "false" {
 				t.Errorf("%s %d: store is %s", form, i, store)
 			}
 		}
@@ -89,6 +103,20 @@ func TestUnknownFields(t *testing.T) {
 			"tools.function":             `{"model":"m","messages":[],"tools":[{"type":"function","function":{"name":"f",%s}}]}`,
 			"stream_options":             `{"model":"m","messages":[],"stream_options":{%s}}`,
 		},
+		Responses: {
+			"":              `{"model":"m","input":"x",%s}`,
+			"input":         `{"model":"m","input":[{"role":"user","content":"x",%s}]}`,
+			"input.content": `{"model":"m","input":[{"role":"user","content":[{"type":"input_text","text":"x",%s}]}]}`,
+			"input.output":  `{"model":"m","input":[{"type":"function_call_output","call_id":"c","output":[{"type":"input_text","text":"x",%s}]}]}`,
+			"input.summary": `{"model":"m","input":[{"type":"reasoning","summary":[{"type":"summary_text","text":"x",%s}]}]}`,
+			"tools":         `{"model":"m","input":"x","tools":[{"type":"function","name":"f",%s}]}`,
+			"text":          `{"model":"m","input":"x","text":{%s}}`,
+			"reasoning":     `{"model":"m","input":"x","reasoning":{%s}}`,
+		},
+		Count: {
+			"":         `{"model":"m","messages":[],%s}`,
+			"messages": `{"model":"m","messages":[{"role":"user","content":"x",%s}]}`,
+		},
 	} {
 		for at, s := range places {
 			body := canonical(t, fmt.Sprintf(s, `"novel":1`))
@@ -115,7 +143,7 @@ func TestHostedTools(t *testing.T) {
 		"web_search", "web_search_20250305", "web_search_preview", "web_fetch_20250910", "code_execution_20250825", "code_interpreter", "file_search", "mcp", "mcp_toolset",
 		"image_generation", "tool_search_tool_regex_20251119",
 	} {
-		for form, s := range map[Form]string{Messages: `{"model":"m","max_tokens":1,"messages":[],"tools":[{"type":%q,"name":"x"}]}`, Chat: `{"model":"m","messages":[],"tools":[{"type":%q}]}`} {
+		for form, s := range map[Form]string{Messages: `{"model":"m","max_tokens":1,"messages":[],"tools":[{"type":%q,"name":"x"}]}`, Chat: `{"model":"m","messages":[],"tools":[{"type":%q}]}`, Responses: `{"model":"m","input":"x","tools":[{"type":%q}]}`} {
 			_, err := Parse(form, nil, canonical(t, fmt.Sprintf(s, kind)), []string{"tool:" + kind})
 			if !fault.Is(err, fault.ModelHostedTool) {
 				t.Errorf("%s %s: %v", form, kind, err)
@@ -200,7 +228,7 @@ func TestBlocks(t *testing.T) {
 			}
 		}
 	}
-	if results != 2 || opaque != 2 {
+	if results != 3 || opaque != 3 {
 		t.Errorf("%d results, %d that can't be read", results, opaque)
 	}
 }
@@ -219,6 +247,10 @@ func TestInstruct(t *testing.T) {
 		"a forged copy":       {Messages, `{"system":[{"text":"You are a \"test\".\n","type":"text"}]}`, `{"system":[{"text":"You are a \"test\".\n","type":"text"},{"text":"You are a \"test\".\n","type":"text"}]}`},
 		"a chat":              {Chat, `{"messages":[{"content":"Hi.","role":"user"}]}`, `{"messages":[{"content":"You are a \"test\".\n","role":"system"},{"content":"Hi.","role":"user"}]}`},
 		"with its own system": {Chat, `{"messages":[{"content":"S","role":"system"}]}`, `{"messages":[{"content":"You are a \"test\".\n","role":"system"},{"content":"S","role":"system"}]}`},
+		"a response":          {Responses, `{"input":"Hi."}`, `{"input":"Hi.","instructions":"You are a \"test\".\n"}`},
+		"with instructions":   {Responses, `{"input":"Hi.","instructions":"S"}`, `{"input":"Hi.","instructions":"You are a \"test\".\n\nS"}`},
+		"a copy of ours":      {Responses, `{"input":"Hi.","instructions":"You are a \"test\".\n"}`, `{"input":"Hi.","instructions":"You are a \"test\".\n\nYou are a \"test\".\n"}`},
+		"counting":            {Count, `{"model":"m"}`, `{"model":"m","system":[{"text":"You are a \"test\".\n","type":"text"}]}`},
 		"of a developer":      {Chat, `{"messages":[{"content":"D","role":"developer"}]}`, `{"messages":[{"content":"You are a \"test\".\n","role":"developer"},{"content":"D","role":"developer"}]}`},
 	} {
 		got, err := Instruct(c.form, []byte(c.body), ours)
@@ -239,6 +271,11 @@ func TestInstruct(t *testing.T) {
 }
 
 func TestCheckAnswer(t *testing.T) {
+	for answer, good := range map[string]bool{`{"input_tokens":7}`: true, `{"input_tokens":"7"}`: false, `{}`: false, `{"input_tokens":{}}`: false} {
+		if err := CheckAnswer(Count, "m", nil, []byte(answer)); (err == nil) != good {
+			t.Errorf("%s: %v", answer, err)
+		}
+	}
 	for answer, want := range map[string]fault.Code{
 		`{"model":"m","choices":[]}`: "", `{"model":"n","choices":[]}`: "", `{"model":"o","choices":[]}`: fault.OutputInvalid, `{"choices":[]}`: fault.OutputInvalid,
 		`{"model":"m"}`: fault.ResultInvalid, `{"model":"m","choices":{}}`: fault.ResultInvalid, `[]`: fault.ResultInvalid,
@@ -273,7 +310,7 @@ func FuzzParse(f *testing.F) {
 		if err != nil || string(again) != string(r.Body) || r.Model == "" {
 			t.Fatalf("%v: %s", err, r.Body)
 		}
-		if store, _ := call.Get(r.Body, "store"); Form(form) == Chat && string(store) != "false" {
+		if store, _ := call.Get(r.Body, "store"); (Form(form) == Chat || Form(form) == Responses) && string(store) != "false" {
 			t.Fatal("it may be kept")
 		}
 		for _, b := range Blocks(Form(form), r.Body, "") {
@@ -314,6 +351,23 @@ func TestEmbeddings(t *testing.T) {
 	} {
 		if err := CheckAnswer(Embeddings, "m", nil, []byte(answer)); (err == nil) != (code == "") || err != nil && !fault.Is(err, code) {
 			t.Errorf("%s: %v", answer, err)
+		}
+	}
+}
+
+// What refers to something that the provider keeps, or is run by it, is no part of a response's input, whatever the operator allows.
+func TestResponsesKeepNothing(t *testing.T) {
+	for s, code := range map[string]fault.Code{
+		`{"model":"m","input":"x","store":true}`: fault.RequestMalformed, `{"model":"m","input":"x","background":true}`: fault.RequestMalformed, `{"model":"m","input":"x","previous_response_id":"r"}`: fault.RequestMalformed,
+		`{"model":"m","input":"x","conversation":{"id":"c"}}`: fault.RequestMalformed, `{"model":"m","input":"x","prompt":{"id":"p"}}`: fault.RequestMalformed, `{"model":"m","input":[{"type":"item_reference","id":"i"}]}`: fault.RequestMalformed,
+		`{"model":"m","input":[{"id":"i"}]}`: fault.RequestMalformed, `{"model":"m","input":[{"role":"user","content":[{"type":"input_image","file_id":"f"}]}]}`: fault.RequestMalformed,
+		`{"model":"m","input":[{"role":"user","content":[{"type":"input_image","image_url":"https://x.example/"}]}]}`: fault.RequestMalformed, `{"model":"m","input":[{"role":"user","content":[{"type":"input_file","file_data":"x"}]}]}`: fault.RequestMalformed,
+		`{"model":"m","input":"x","include":["message.output_text.logprobs"]}`: fault.RequestMalformed, `{"model":"m","input":"x","top_logprobs":3}`: fault.RequestMalformed, `{"model":"m"}`: fault.RequestMalformed, `{"model":"m","input":7}`: fault.RequestMalformed,
+		`{"model":"m","input":"x","tools":[{"type":"shell","environment":{"type":"container_auto"}}]}`: fault.RequestMalformed, `{"model":"m","input":[{"type":"compaction","encrypted_content":"x"}]}`: fault.RequestMalformed,
+		`{"model":"m","input":[{"type":"web_search_call","id":"w"}]}`: fault.ModelHostedTool, `{"model":"m","input":[{"type":"mcp_call","id":"w"}]}`: fault.ModelHostedTool, `{"model":"m","input":[{"type":"code_interpreter_call","id":"w"}]}`: fault.ModelHostedTool,
+	} {
+		if _, err := Parse(Responses, nil, canonical(t, s), []string{"previous_response_id", "content:item_reference", "conversation", "prompt", "store", "background"}); !fault.Is(err, code) {
+			t.Errorf("%s: %v", s, err)
 		}
 	}
 }
