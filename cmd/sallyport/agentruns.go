@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -46,7 +47,7 @@ sallyport agents run incident-advisor --input input.json --output json`,
 		}
 		return c.judged(r, r.Status == string(runs.Done), func(t *table) { t.run(r) })
 	})
-	cmd.Flags().StringVar(&input, "input", "", "a file with the input, a JSON object; - is standard input")
+	cmd.Flags().StringVar(&input, "input", "", "the input, a JSON object: a file with it, - for standard input, or the object itself")
 	cmd.Flags().StringVar(&request, "request", "", "the request in words: the input is {\"user_request\": TEXT}")
 	cmd.Flags().StringVar(&key, "key", "", "idempotency key: with the same key the same request starts one run")
 	cmd.Flags().BoolVar(&own, "own", false, "the input is yours, though it is like what an agent said")
@@ -54,7 +55,7 @@ sallyport agents run incident-advisor --input input.json --output json`,
 	return cmd
 }
 
-// runInput is the input that the flags say.
+// runInput is the input that the flags say: file is a file's name, - or the object itself.
 func (c *cli) runInput(file, request string) (json.RawMessage, error) {
 	switch {
 	case file != "" && request != "":
@@ -65,7 +66,9 @@ func (c *cli) runInput(file, request string) (json.RawMessage, error) {
 		return json.RawMessage("{}"), nil
 	}
 	in := c.in
-	if file != "-" {
+	if strings.HasPrefix(file, "{") {
+		in = strings.NewReader(file)
+	} else if file != "-" {
 		f, err := os.Open(file)
 		if err != nil {
 			return nil, unusable(err)
@@ -160,6 +163,9 @@ func (t *table) run(r *client.Run) {
 		t.field("why", v.Code+": "+v.Reason)
 		for _, b := range v.Because {
 			t.field("where", b.Detail)
+		}
+		if r.SessionID != "" {
+			t.field("look at", "sallyport sessions show "+r.SessionID+" --timeline")
 		}
 	}
 	if len(r.Writes) > 0 {

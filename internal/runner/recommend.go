@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"slices"
+	"strings"
 	"time"
 
 	"sallyport.example/internal/approval"
@@ -351,6 +352,9 @@ func (r *Runner) Respond(ctx context.Context, voter approval.Voter, id string, a
 	}
 	switch answer.Decision {
 	case approval.Approve:
+		if rec.State == run.Blocked {
+			return rec, fault.New(fault.Conflict, "The call of the recommendation %s %s. So there is nothing to approve.", rec.ID, strings.TrimSuffix(rec.Why, ".")).Try("Reject it, or change what keeps it from being carried out and ask the agent again.")
+		}
 		return r.close(ctx, rec, run.Accepted, answer.Reason, []string{voter.Person})
 	case approval.Reject:
 		return r.close(ctx, rec, run.Rejected, answer.Reason, []string{voter.Person})

@@ -14,6 +14,7 @@ import (
 	"log/slog"
 	"maps"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"sync"
@@ -97,6 +98,11 @@ func New(ctx context.Context, o Options) (*Runner, error) {
 	if o.Clock == nil {
 		o.Clock = time.Now
 	}
+	dir, err := filepath.Abs(o.Dir) // the data directory may be named from the working directory; the sandbox wants whole paths
+	if err != nil {
+		return nil, err
+	}
+	o.Dir = dir
 	r := &Runner{o: o, running: map[string]*carried{}, copies: map[string]*copies{}}
 	if err := os.RemoveAll(o.Dir); err != nil { // workspaces that a process before this one left
 		return nil, fmt.Errorf("removing the workspaces of runs that ended with the process before: %w", err)

@@ -213,12 +213,33 @@ func TestRunOfAProgram(t *testing.T) {
 	if code != 0 || !strings.Contains(out, "verified by quote, internal") || !strings.Contains(out, "done") {
 		t.Errorf("%d %s", code, out)
 	}
-	code, out, _ = w.command(bytes.NewReader(runInput("markdown")), "agents", "run", "incident-advisor", "--input", "-")
-	if code != 1 || !strings.Contains(out, "output.invalid") || strings.Contains(out, "Summary") {
+	if code, out, _ = w.command(nil, "agents", "run", "incident-advisor", "--input", string(runInput("advise"))); code != 0 || !strings.Contains(out, "done") {
 		t.Errorf("%d %s", code, out)
 	}
-	if code, out, _ = w.command(nil, "agents", "runs"); code != 0 || !strings.Contains(out, "in the last 24 hours: 12 runs, 0 timed out, 7 invalid") {
+	code, out, _ = w.command(bytes.NewReader(runInput("markdown")), "agents", "run", "incident-advisor", "--input", "-")
+	if code != 1 || !strings.Contains(out, "output.invalid") || strings.Contains(out, "Summary") || !strings.Contains(out, "--timeline") {
 		t.Errorf("%d %s", code, out)
+	}
+	if code, out, _ = w.command(nil, "agents", "runs"); code != 0 || !strings.Contains(out, "in the last 24 hours: 13 runs, 0 timed out, 7 invalid") {
+		t.Errorf("%d %s", code, out)
+	}
+}
+
+// The data directory is named from the working directory, as by default: the program has its workspace all the same.
+func TestRunBesideItsConfiguration(t *testing.T) {
+	known, pager := incidents()
+	p := newPlace(t, fmt.Sprintf(`
+upstreams: {incidents: {url: %s}, pager: {url: %s}}
+operations:
+  incidents.get: {sensitivity: internal_source, effect: read, args: {id: selector}}
+people: [{id: admin, roles: [admin]}, {id: carol, roles: [operator]}]
+`, serve(t, known), serve(t, pager)), advisor(program(t), 20_000))
+	t.Chdir(p.dir)
+	p.data = "data-beside"
+	w := launch(t, p)
+	w.acceptDefinitions(anyDefinition)
+	if r := runToEnd(t, w.person("carol", "operator"), runInput("advise")); r.Status != "done" {
+		t.Errorf("%+v %+v", r, r.Verdict)
 	}
 }
 
