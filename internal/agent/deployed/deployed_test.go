@@ -40,7 +40,7 @@ func TestBoxes(t *testing.T) {
 	if len(base.Boxes) != 21 || base.Boxes[12].ID != "agents-13" || base.Boxes[20].ID != "deployment-8" {
 		t.Fatalf("%d boxes", len(base.Boxes))
 	}
-	never := map[string]deployed.Answer{"deployment-2": deployed.No, "deployment-8": deployed.No}
+	never := map[string]deployed.Answer{"deployment-2": deployed.Unseen, "deployment-8": deployed.No}
 	for _, b := range base.Boxes {
 		want := deployed.Yes
 		if n, ok := never[b.ID]; ok {
