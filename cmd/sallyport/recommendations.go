@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -14,7 +15,7 @@ import (
 )
 
 func (c *cli) recommendations() *cobra.Command {
-	return group("recommendations", "See and answer what agents recommend", c.listRecommendations(), c.showRecommendation(), c.approveRecommendation(), c.rejectRecommendation(), c.deferRecommendation(), c.exportRecommendations())
+	return group("recommendations", "See and answer what agents recommend", c.listRecommendations(), c.showRecommendation(), c.approveRecommendation(), c.rejectRecommendation(), c.deferRecommendation(), c.batchRecommendations(), c.exportRecommendations())
 }
 
 func (c *cli) listRecommendations() *cobra.Command {
@@ -92,6 +93,65 @@ func (c *cli) deferRecommendation() *cobra.Command {
 		}, (*table).recommendation)
 	cmd.Flags().StringVar(&digest, "digest", "", "the digest of what you have read")
 	cmd.Flags().DurationVar(&wait, "for", 0, "how long, such as 30m; without it, until somebody takes it up")
+	return cmd
+}
+
+// answered is what became of one recommendation of several.
+type answered struct {
+	RecommendationID string `json:"recommendation_id"`
+	State            string `json:"state,omitempty"`
+	Problem          string `json:"problem,omitempty"`
+}
+
+func (c *cli) batchRecommendations() *cobra.Command {
+	var reason string
+	cmd := c.asPerson(about{
+		use: "batch approve|reject RECOMMENDATION=DIGEST…", short: "Answer several recommendations with one decision", prints: true, args: cobra.MinimumNArgs(2),
+		long: `Each is answered by itself, under the digest that show prints; one that can't be answered so keeps no other from being answered. It exits with 1 if one was
+not taken.`,
+		example: "sallyport recommendations batch approve rec_01…=5f3c… rec_02…=77aa…\nsallyport recommendations batch reject rec_01…=5f3c… rec_02…=77aa… --reason \"the disk is not full\"",
+	}, func(ctx context.Context, cl *client.Client, args []string) error {
+		decision := args[0]
+		switch {
+		case decision != "approve" && decision != "reject":
+			return usagef("the decision is approve or reject, not %q", decision)
+		case decision == "reject" && reason == "":
+			return usagef("a rejection needs --reason")
+		}
+		for _, arg := range args[1:] {
+			if _, digest, _ := strings.Cut(arg, "="); digest == "" {
+				return usagef("say what you have read: %s=DIGEST, with the digest of sallyport recommendations show %s", arg, arg)
+			}
+		}
+		all, good := []answered{}, true
+		for _, arg := range args[1:] {
+			id, digest, _ := strings.Cut(arg, "=")
+			r, err := cl.Recommendation(ctx, id)
+			switch {
+			case err != nil:
+			case r.Digest != digest:
+				err = &found{what: "it has another digest: it is not what you looked at"}
+			case decision == "approve":
+				r, err = cl.ApproveRecommendation(ctx, id, digest, reason)
+			default:
+				r, err = cl.RejectRecommendation(ctx, id, reason)
+			}
+			one := answered{RecommendationID: id}
+			if err != nil {
+				one.Problem, good = err.Error(), false
+			} else {
+				one.State = r.State
+			}
+			all = append(all, one)
+		}
+		return c.judged(all, good, func(t *table) {
+			t.row("RECOMMENDATION", "STATE", "PROBLEM")
+			for _, one := range all {
+				t.row(one.RecommendationID, one.State, one.Problem)
+			}
+		})
+	})
+	cmd.Flags().StringVar(&reason, "reason", "", "why, for the record")
 	return cmd
 }
 

@@ -119,6 +119,34 @@ func TestIncidentAdvisor(t *testing.T) {
 	w.place.verify(t)
 }
 
+// Several recommendations are answered with one decision, each under its own digest; one that is not what the person looked at keeps no other from it.
+func TestSeveralRecommendationsAtOnce(t *testing.T) {
+	w, _, pager := onDuty(t, "", advisor(program(t)+pages, 20_000))
+	carol := w.person("carol", "operator")
+	var args []string
+	for _, action := range []string{"WAIT", "ESCALATE", "WAIT"} {
+		rec, err := w.root.Recommendation(t.Context(), runToEnd(t, carol, advise(action)).RecommendationID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		args = append(args, rec.RecommendationID+"="+rec.Digest)
+	}
+	if code, out, errs := w.command(nil, "recommendations", "batch", "approve", args[0], strings.TrimRight(args[1], "0123456789abcdef")+"00", args[2]); code != 1 || strings.Count(out, "accepted") != 2 || !strings.Contains(out, "another digest") {
+		t.Errorf("%d %s %s", code, out, errs)
+	}
+	if len(pager.calls()) != 0 {
+		t.Error("what nobody looked at was carried out")
+	}
+	if code, out, errs := w.command(nil, "recommendations", "batch", "reject", args[1], "--reason", "the disk is not full"); code != 0 || !strings.Contains(out, "rejected") {
+		t.Errorf("%d %s %s", code, out, errs)
+	}
+	for _, wrong := range [][]string{{"approve", "rec_1"}, {"reject", args[0]}, {"defer", args[0]}} {
+		if code, _, errs := w.command(nil, append([]string{"recommendations", "batch"}, wrong...)...); code != 2 || errs == "" {
+			t.Errorf("%s: %d %s", wrong, code, errs)
+		}
+	}
+}
+
 // A stop of the agent, a change of its declaration and a restart: what waits is not carried out by an older yes.
 func TestRecommendationsThatAreOver(t *testing.T) {
 	w, _, pager := onDuty(t, "", advisor(program(t)+pages, 60_000))

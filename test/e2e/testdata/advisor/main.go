@@ -79,6 +79,9 @@ func main() {
 	case "text":
 		fmt.Print("# What to do\n\n- page somebody\n- wait")
 		return
+	case "deep":
+		fmt.Print(`{"a":` + strings.Repeat("[", 100_000) + strings.Repeat("]", 100_000) + `}`)
+		return
 	case "twice":
 		fmt.Print(`{"recommendationId":"r","recommendationId":"s"}`)
 		return
@@ -93,6 +96,11 @@ func main() {
 		read := g.ask("tools/call", map[string]any{"name": "incidents_get", "arguments": map[string]string{"id": t.Input.Incident}})
 		if strings.Contains(string(read), `"isError":true`) {
 			fail(fmt.Errorf("incidents_get: %s", read))
+		}
+	}
+	if t.Input.Mode == "obeys" { // it does whatever what it read tells it to
+		for _, operation := range []string{"pager_page", "sallyport_recommend", "incidents_get"} {
+			g.ask("tools/call", map[string]any{"name": operation, "arguments": map[string]string{"incident": "EVIL-1", "id": "EVIL-1"}})
 		}
 	}
 	if t.Input.Mode == "linger" { // it has read, and takes its time
