@@ -53,6 +53,19 @@ func TestReservedCounts(t *testing.T) {
 	}
 }
 
+// Nothing gives back by taking less than nothing.
+func TestTakeLessThanNothing(t *testing.T) {
+	u, err := quota.Use{}.At(hour, noon).Take(hour, 5, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range [][2]int64{{-1, 0}, {0, -1}, {-5, 5}} {
+		if after, err := u.Take(hour, c[0], c[1]); err == nil || after != u {
+			t.Errorf("%v: %+v %v", c, after, err)
+		}
+	}
+}
+
 func TestCrossed(t *testing.T) {
 	at := func(used int64) quota.Use { return quota.Use{Start: noon.Truncate(time.Hour), Used: used} }
 	for _, c := range []struct{ before, after, want int64 }{{0, 7, 0}, {7, 8, 80}, {8, 9, 0}, {9, 10, 100}, {7, 10, 100}, {10, 11, 0}} {
