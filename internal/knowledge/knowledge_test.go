@@ -2,6 +2,7 @@ package knowledge
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -224,6 +225,21 @@ func TestWords(t *testing.T) {
 		if got := strings.Join(slices.Collect(Words(text)), " "); got != want {
 			t.Errorf("%q: %q, want %q", text, got, want)
 		}
+	}
+}
+
+func TestPhrase(t *testing.T) {
+	p := NewPhrase("Expenses for travel abroad")
+	for text, want := range map[string]float64{
+		"": 0, "expenses": 0, "abroad travel for expenses": 0, "expenses for trains": 1, "expenses, of TRAVEL": 0.5, "travel abroad, travel abroad": 1,
+		"expenses for travel abroad": 1 + 1 + 1 + 0.5 + 0.5 + 1/3.0,
+	} {
+		if got := p.In(text); math.Abs(got-want) > 1e-9 {
+			t.Errorf("%q: %v, want %v", text, got, want)
+		}
+	}
+	if n := len(NewPhrase(strings.Repeat("word ", 1000))); n != phraseWords {
+		t.Errorf("a phrase of %d words", n)
 	}
 }
 

@@ -2,6 +2,7 @@ package knowledge
 
 import (
 	"iter"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -125,6 +126,43 @@ func Words(text string) iter.Seq[string] {
 		}
 		flush()
 	}
+}
+
+// Phrase is a question by what stands together in it.
+type Phrase []string
+
+// Bounds of a Phrase.
+const (
+	phraseWords = 48
+	phraseApart = 4 // words that are further apart in the question don't belong together
+)
+
+// NewPhrase are the first words of a question, in their order.
+func NewPhrase(question string) (p Phrase) {
+	for w := range Words(question) {
+		if p = append(p, w); len(p) == phraseWords {
+			break
+		}
+	}
+	return p
+}
+
+// In says how much of the phrase stands together in a text: each pair of its words that is as far apart there counts 1, divided by how far apart it is.
+func (p Phrase) In(text string) (sum float64) {
+	var words []string
+	at := map[string][]int{}
+	for w := range Words(text) {
+		at[w] = append(at[w], len(words))
+		words = append(words, w)
+	}
+	for i, first := range p {
+		for apart := 1; apart <= phraseApart && i+apart < len(p); apart++ {
+			if slices.ContainsFunc(at[first], func(n int) bool { return n+apart < len(words) && words[n+apart] == p[i+apart] }) {
+				sum += 1 / float64(apart)
+			}
+		}
+	}
+	return sum
 }
 
 // folded is a text whose accents stand apart.

@@ -356,6 +356,29 @@ func TestHiddenDocumentsDoNotShow(t *testing.T) {
 	}
 }
 
+// What stands together in a question and in a text puts it in front of others of its collection, and of no other: scores are those of ranks in the collection.
+func TestWordsTogetherRankHigher(t *testing.T) {
+	p := open(t, t.TempDir())
+	for _, source := range []string{"handbook", "wiki"} {
+		for i := range 3 {
+			p.add(source, fmt.Sprint("apart", i), "Abroad you pay. Travel, expenses.")
+		}
+		p.add(source, "together", "Expenses for travel abroad are paid later than all others, after thirty days.")
+	}
+	p.snap()
+	scores := map[string][]float64{}
+	for _, h := range p.find(all, "", "expenses for travel abroad") {
+		if len(scores[h.Source]) == 0 && h.Key != "together" {
+			t.Errorf("the first of %s is %s", h.Source, h.Key)
+		}
+		scores[h.Source] = append(scores[h.Source], h.Score)
+	}
+	want := []float64{1.0 / 61, 1.0 / 62, 1.0 / 63, 1.0 / 64}
+	if !slices.Equal(scores["handbook"], want) || !slices.Equal(scores["wiki"], want) {
+		t.Errorf("scores: %v", scores)
+	}
+}
+
 // While an index is built again, ranks and scores are those among what may be read, and what may not be read takes no places.
 func TestRisenLabelsDoNotShowInScores(t *testing.T) {
 	p := open(t, t.TempDir())
@@ -846,8 +869,7 @@ func TestHalfASentenceFinds(t *testing.T) {
 	}
 }
 
-// Of real text (the documentation of this program, with words of it in place of those that are replaced) it is nearly as many: 88 to 89 of 100. The bound leaves room for what
-// the documentation says next.
+// So it is in real text: the documentation of this program, with words of it in place of those that are replaced.
 func TestHalfASentenceFindsInRealText(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	p := open(t, t.TempDir())
@@ -889,7 +911,7 @@ func TestHalfASentenceFindsInRealText(t *testing.T) {
 		}
 	}
 	t.Logf("%d of %d were found", found, len(sentences))
-	if found*100 < len(sentences)*85 {
+	if found*10 < len(sentences)*9 {
 		t.Errorf("%d of %d were found", found, len(sentences))
 	}
 }

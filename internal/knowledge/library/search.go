@@ -1,6 +1,7 @@
 package library
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -301,17 +302,27 @@ func (l *Library) Search(ctx context.Context, r knowledge.Reader, snapshot, ques
 	if err != nil {
 		return f, err
 	}
-	for _, h := range hits {
+	hits, texts, err := l.nearest(ctx, r, question, hits)
+	if err != nil {
+		return f, err
+	}
+	for i, h := range hits {
 		d, err := l.Document(h.Document)
 		if err != nil || !r.May(d, h.Version) {
 			continue // since a moment ago
 		}
-		text, err := l.Text(ctx, d, d.Version(h.Version))
-		if err != nil {
-			return f, err
+		var text string
+		if i < len(texts) {
+			text = texts[i]
+		} else {
+			whole, err := l.Text(ctx, d, d.Version(h.Version))
+			if err != nil {
+				return f, err
+			}
+			text = whole[h.Span.Start:h.Span.End]
 		}
 		f.Hits = append(f.Hits, Hit{
-			Citation: Citation{h.Document, h.Version, h.Span}, Text: text[h.Span.Start:h.Span.End], Score: h.Score,
+			Citation: Citation{h.Document, h.Version, h.Span}, Text: text, Score: h.Score,
 			Labels: append([]string{}, d.Rights(h.Version).Labels...), Source: d.Source(), Key: d.Key(),
 		})
 		if len(f.Hits) == k {
@@ -319,6 +330,59 @@ func (l *Library) Search(ctx context.Context, r knowledge.Reader, snapshot, ques
 		}
 	}
 	return f, nil
+}
+
+// Bounds of the hits whose texts are looked at before they are put in order.
+const (
+	nearMost  = 30
+	nearBytes = 4 << 20 // of the documents that they are in
+)
+
+// nearest orders the first hits anew by what stands together in their texts as it does in the question, and returns the texts of those. Hits of a group change places
+// among themselves alone, so a score is still that of the rank in the group. What may not be read any more is left out.
+func (l *Library) nearest(ctx context.Context, r knowledge.Reader, question string, hits []shelf.Hit) (all []shelf.Hit, texts []string, err error) {
+	type candidate struct {
+		hit    shelf.Hit
+		text   string
+		weight float64
+	}
+	var first []candidate
+	groups := map[string][]candidate{}
+	name := func(h shelf.Hit) string { return fmt.Sprintf("%q %q", h.Group.Source, h.Group.Labels) }
+	phrase := knowledge.NewPhrase(question)
+	read, size := map[string]string{}, 0 // whole texts
+	for at, h := range hits {
+		if at == nearMost || size > nearBytes {
+			all = hits[at:]
+			break
+		}
+		d, err := l.Document(h.Document)
+		if err != nil || !r.May(d, h.Version) {
+			continue
+		}
+		whole, known := read[h.Document]
+		if !known {
+			if whole, err = l.Text(ctx, d, d.Version(h.Version)); err != nil {
+				return nil, nil, err
+			}
+			read[h.Document], size = whole, size+len(whole)
+		}
+		text := whole[h.Span.Start:h.Span.End]
+		c := candidate{h, text, h.Weight * (1 + 0.3*phrase.In(text))}
+		first, groups[name(h)] = append(first, c), append(groups[name(h)], c)
+	}
+	for _, g := range groups {
+		slices.SortStableFunc(g, func(a, b candidate) int { return cmp.Compare(b.weight, a.weight) })
+	}
+	ordered := make([]shelf.Hit, 0, len(first)+len(all))
+	for _, place := range first {
+		g := groups[name(place.hit)]
+		groups[name(place.hit)] = g[1:]
+		h := g[0].hit
+		h.Score = place.hit.Score
+		ordered, texts = append(ordered, h), append(texts, g[0].text)
+	}
+	return append(ordered, all...), texts, nil
 }
 
 // TextOf is the whole text of the version that a citation names.

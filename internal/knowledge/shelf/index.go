@@ -563,7 +563,8 @@ type Hit struct {
 	Document string
 	Version  int
 	Span     knowledge.Span
-	Score    float64 // by its ranks
+	Score    float64 // by its rank
+	Weight   float64 // of the question's words in it: what it is ranked by in its group
 }
 
 // Bounds of a search.
@@ -632,7 +633,7 @@ func (x *Index) readable(ctx context.Context, number int, scores []float32, vers
 		}
 		if version(h.Document, h.Version) {
 			rank++
-			h.Score = 1 / float64(fuse+rank)
+			h.Score, h.Weight = 1/float64(fuse+rank), float64(scores[ranked[at]])
 			hits = append(hits, h)
 		}
 	}
