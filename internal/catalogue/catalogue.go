@@ -20,6 +20,7 @@ import (
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/fault"
+	"sallyport.example/internal/screen"
 	"sallyport.example/internal/threat"
 )
 
@@ -42,7 +43,7 @@ type Settings struct {
 	Observe  bool         // operations that would be denied for that are offered, and said to be (Operation.Denied)
 }
 
-// Options are the options of New. Every field is needed.
+// Options are the options of New. Every field is needed but for Screen.
 type Options struct {
 	Settings
 	Store Store
@@ -51,6 +52,7 @@ type Options struct {
 	// Schema compiles a JSON schema into a check of a result; hostile schemas are refused quickly.
 	Schema   func(schema json.RawMessage) (func(value []byte) error, error)
 	Commands []Command        // the built-in operations
+	Screen   *screen.Detector // reads definitions for orders to an agent; nil: nothing is screened
 	Now      func() time.Time // the time on record
 	Log      *slog.Logger
 	// Void is called with the id of an operation whose server no longer offers the accepted definition: questions about it are void.
@@ -215,7 +217,7 @@ func (c *Catalogue) compare(server string, defs []call.Definition, firstSight bo
 		}
 		e := accepted(pin, pin.AcceptedBy)
 		if pin.Pending != "" {
-			e = quarantined(pin, c.suspicionsIn(id, d.Hash, d.JSON, names))
+			e = c.quarantined(pin, c.suspicionsIn(id, d.Hash, d.JSON, names))
 		}
 		pins, entries = append(pins, pin), append(entries, e)
 	}

@@ -3,11 +3,13 @@ package catalogue
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"strings"
 	"time"
 
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/fault"
+	"sallyport.example/internal/screen"
 	"sallyport.example/internal/threat"
 )
 
@@ -124,23 +126,26 @@ func (c *Catalogue) save(ctx context.Context, pins []Pin, entries []audit.Entry)
 // accepted is the audit entry for the definition of a pin that was accepted.
 func accepted(pin Pin, by string) audit.Entry {
 	return audit.Entry{
-		Kind: audit.Change, Action: "tool.accept", Actor: by, Operation: pin.Operation, DefHash: pin.Hash, Decision: "ok", Detail: launched(pin.Launch, nil),
+		Kind: audit.Change, Action: "tool.accept", Actor: by, Operation: pin.Operation, DefHash: pin.Hash, Decision: "ok", Detail: launched(pin.Launch, nil, nil),
 	}
 }
 
 // takenOver is the audit entry for a pin that says from now on how its server is started. An older version made it.
 func takenOver(pin Pin) audit.Entry {
 	return audit.Entry{
-		Kind: audit.Change, Action: "tool.launch", Actor: "rule:upgrade", Operation: pin.Operation, DefHash: pin.Hash, Decision: "ok", Detail: launched(pin.Launch, nil),
+		Kind: audit.Change, Action: "tool.launch", Actor: "rule:upgrade", Operation: pin.Operation, DefHash: pin.Hash, Decision: "ok", Detail: launched(pin.Launch, nil, nil),
 		Reason: "An older version did not note how the server is started or reached.",
 	}
 }
 
 // quarantined is the audit entry for the definition of a pin that waits for a person.
-func quarantined(pin Pin, found []threat.Suspicion) audit.Entry {
-	e := audit.Entry{
-		Kind: audit.Change, Action: "tool.quarantine", Actor: "rule:definition", Operation: pin.Operation, DefHash: pin.Pending, Decision: "ok", Detail: launched(pin.PendingLaunch, found),
+func (c *Catalogue) quarantined(pin Pin, found []threat.Suspicion) audit.Entry {
+	e := audit.Entry{Kind: audit.Change, Action: "tool.quarantine", Actor: "rule:definition", Operation: pin.Operation, DefHash: pin.Pending, Decision: "ok"}
+	var hit *screen.Found
+	if slices.ContainsFunc(found, func(s threat.Suspicion) bool { return s.Kind == threat.ScreenedKind }) {
+		hit = c.screened(pin.Operation, pin.PendingDef)
 	}
+	e.Detail = launched(pin.PendingLaunch, found, hit)
 	switch {
 	case pin.Hash == pin.Pending:
 		e.Actor, e.Reason = "rule:launch", "The server is started or reached in another way than when this was accepted."
@@ -151,13 +156,16 @@ func quarantined(pin Pin, found []threat.Suspicion) audit.Entry {
 }
 
 // launched is the detail of an entry about a definition.
-func launched(launch string, found []threat.Suspicion) json.RawMessage {
+func launched(launch string, found []threat.Suspicion, hit *screen.Found) json.RawMessage {
 	detail := map[string]any{}
 	if launch != "" {
 		detail["launch_hash"] = launch
 	}
 	if len(found) > 0 {
 		detail["suspicions"] = found
+	}
+	if hit != nil {
+		detail["threat"] = hit
 	}
 	if len(detail) == 0 {
 		return nil

@@ -13,6 +13,8 @@ import (
 
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/call"
+	"sallyport.example/internal/display"
+	"sallyport.example/internal/screen"
 	"sallyport.example/internal/threat"
 )
 
@@ -25,11 +27,57 @@ func (c *Catalogue) suspicionsIn(id, hash string, definition []byte, names func(
 	found, known := c.suspicions[key]
 	if !known {
 		_, tool, _ := strings.Cut(id, ".")
-		found = threat.SuspicionsIn(definition, tool, names())
+		found = append(threat.SuspicionsIn(definition, tool, names()), c.ordersIn(id, definition)...)
 		c.remember(key, found)
 	}
 	return found
 }
+
+// screened is what screening finds in a definition: in the definition as it stands, names with it, or in its texts, which may be orders only together.
+func (c *Catalogue) screened(id string, definition []byte) *screen.Found {
+	found := c.o.Screen.Find(screen.Definition, id, definition)
+	if found.Hit() || c.o.Screen == nil {
+		return found
+	}
+	var texts []byte
+	call.Strings(definition, func(path, text string) bool {
+		if !strings.HasSuffix(path, "{}") { // the name of a member
+			texts = append(append(texts, text...), ' ')
+		}
+		return true
+	})
+	if together := c.o.Screen.Find(screen.Definition, id, texts); together != nil {
+		return together
+	}
+	return found
+}
+
+// ordersIn says in which texts of a definition screening finds orders to an agent, or that it could not screen the definition whole.
+func (c *Catalogue) ordersIn(id string, definition []byte) (found []threat.Suspicion) {
+	whole := c.screened(id, definition)
+	if whole == nil {
+		return nil
+	}
+	if !whole.Hit() {
+		return []threat.Suspicion{{Kind: "encoded", Where: "definition", Quote: "encoded too deeply, or too long, to be screened whole"}}
+	}
+	call.Strings(definition, func(path, text string) bool {
+		if c.o.Screen.Find(screen.Definition, id, []byte(text)).Hit() {
+			found = append(found, threat.Suspicion{Kind: threat.ScreenedKind, Where: display.Line(path, quoteMax), Quote: display.Line(text, quoteMax)})
+		}
+		return len(found) < placesMost
+	})
+	if len(found) == 0 {
+		found = []threat.Suspicion{{Kind: threat.ScreenedKind, Where: "definition", Quote: "its texts together"}}
+	}
+	return found
+}
+
+// Bounds of what ordersIn returns.
+const (
+	placesMost = 4
+	quoteMax   = 160
+)
 
 func (c *Catalogue) remember(key string, found []threat.Suspicion) {
 	if len(c.suspicions) > 2*maxPins { // a server that keeps changing its definitions
@@ -48,10 +96,10 @@ func (c *Catalogue) looksLikeOrder(server string, d call.Definition, members map
 		names := map[string]bool{}         // names of members are searched word by word
 		call.Strings(listed, func(_, s string) bool { names[s] = true; return true })
 		listed, _ = json.Marshal(names)
-		found = threat.SuspicionsIn(listed, "", nil)
+		found = append(threat.SuspicionsIn(listed, "", nil), c.ordersIn(server+"."+d.Name, listed)...)
 		c.remember(key, found)
 	}
-	return slices.ContainsFunc(found, func(s threat.Suspicion) bool { return s.Kind == "order" })
+	return slices.ContainsFunc(found, func(s threat.Suspicion) bool { return s.Kind == "order" || s.Kind == threat.ScreenedKind })
 }
 
 // markTooLong makes every definition of an offer suspicious that is too long to be searched. c.mu is held.
@@ -126,7 +174,7 @@ func (c *Catalogue) recheck(ctx context.Context, before threat.ToolNames) (withh
 		}
 		if found := c.suspicionsIn(id, hash, definition, names[server]); unread && len(found) > 0 {
 			next := Pin{Operation: id, Pending: hash, PendingDef: definition, PendingLaunch: launch, AcceptedAt: c.o.Now()}
-			withheld, entries = append(withheld, next), append(entries, quarantined(next, found))
+			withheld, entries = append(withheld, next), append(entries, c.quarantined(next, found))
 		}
 	}
 	if len(withheld) == 0 {

@@ -17,6 +17,7 @@ import (
 	"sallyport.example/internal/judge"
 	"sallyport.example/internal/models/wire"
 	"sallyport.example/internal/policy"
+	"sallyport.example/internal/screen"
 	"sallyport.example/internal/session"
 	"sallyport.example/provenance"
 )
@@ -46,7 +47,7 @@ type subject struct {
 	grounds
 
 	carries  []judge.Carried // delivered content in the arguments
-	screened *judge.Screened // what screening found in the arguments
+	screened *screen.Found   // what screening found in the arguments
 	carried  []flow.Held     // the labels that it has
 	unheard  []wire.Block    // of a request to a model: what the session has not sent to one before
 }

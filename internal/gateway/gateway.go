@@ -194,7 +194,7 @@ func New(ctx context.Context, o Options) (*Gateway, error) {
 		Changed: func(id string) { g.feed.Publish(changes.Approval, id) },
 	})
 	g.catalogue, err = catalogue.New(ctx, catalogue.Options{
-		Settings: first.catalogue(), Store: o.Store, Launch: o.Launch, Schema: o.Schema, Commands: o.Commands, Now: g.now, Log: o.Log,
+		Settings: first.catalogue(), Store: o.Store, Launch: o.Launch, Schema: o.Schema, Commands: o.Commands, Screen: o.Screen, Now: g.now, Log: o.Log,
 		Void: func(ctx context.Context, operation string) { g.desk.WithdrawOperation(ctx, operation, desk.Redefined) }, Changed: func() { g.feed.Publish(changes.Tool, "") },
 	})
 	if err != nil {

@@ -21,6 +21,7 @@ import (
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/judge"
 	"sallyport.example/internal/limit"
+	"sallyport.example/internal/screen"
 	"sallyport.example/internal/session"
 	"sallyport.example/internal/standing"
 )
@@ -37,7 +38,7 @@ const (
 type outcome struct {
 	entry       audit.Entry
 	raise       []flow.Held
-	screened    *judge.Screened // what screening found in the result
+	screened    *screen.Found   // what screening found in the result
 	stored      []flow.Held     // of raise, what stored data brings
 	attribution json.RawMessage // of the result
 	detail      []byte          // members for the entry's detail: an object

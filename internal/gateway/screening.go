@@ -13,7 +13,7 @@ import (
 
 // screenArguments screens what an agent sends, with its answers to a server's questions. A request to a model is not screened: it has all that the agent
 // has read, results with hits among it, and the same words would be asked about with each request.
-func (c *crossing) screenArguments() *judge.Screened {
+func (c *crossing) screenArguments() *screen.Found {
 	if c.op.Model != nil {
 		return nil
 	}
@@ -60,7 +60,7 @@ func (c *crossing) talksOrders(params []byte) bool {
 }
 
 // noteScreened puts what screening found on record.
-func noteScreened(s *judge.Screened, e *audit.Entry, detail map[string]any) {
+func noteScreened(s *screen.Found, e *audit.Entry, detail map[string]any) {
 	if s == nil {
 		return
 	}
@@ -87,18 +87,6 @@ func (c *crossing) channel() screen.Channel {
 }
 
 // screened is what screening finds in a text; nil: nothing. Only its rule and score go on record.
-func (g *Gateway) screened(channel screen.Channel, source string, text []byte) *judge.Screened {
-	if g.o.Screen == nil {
-		return nil
-	}
-	r := g.o.Screen.Scan(channel, text)
-	s := &judge.Screened{Event: "threat.hit", Detector: g.o.Screen.Version(), Rule: r.Rule, Channel: string(channel), Score: r.Score, Places: r.Places, Source: source}
-	switch {
-	case r.Hit:
-		return s
-	case r.Partly:
-		s.Event = "threat.unscreened"
-		return s
-	}
-	return nil
+func (g *Gateway) screened(channel screen.Channel, source string, text []byte) *screen.Found {
+	return g.o.Screen.Find(channel, source, text)
 }

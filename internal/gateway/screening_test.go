@@ -49,7 +49,7 @@ func TestArgumentsAreScreened(t *testing.T) {
 	}
 	es := w.entriesOf(a.CallID)
 	var detail struct {
-		Threat judge.Screened `json:"threat"`
+		Threat screen.Found `json:"threat"`
 	}
 	for _, e := range es {
 		if json.Unmarshal(e.Detail, &detail) == nil && detail.Threat.Hit() {

@@ -9,6 +9,7 @@ import (
 	"sallyport.example/internal/declare"
 	"sallyport.example/internal/policy"
 	"sallyport.example/internal/quota"
+	"sallyport.example/internal/screen"
 	"sallyport.example/internal/session"
 	"sallyport.example/provenance"
 )
@@ -59,20 +60,6 @@ const (
 	ScreenDeny    Screening = "deny"    // the call is refused
 	ScreenObserve Screening = "observe" // it is on record
 )
-
-// Screened is what screening found in a text. It has none of the text.
-type Screened struct {
-	Event    string  `json:"event"`    // threat.hit, or threat.unscreened for what could not be screened whole
-	Detector string  `json:"detector"` // its version
-	Rule     string  `json:"rule"`
-	Channel  string  `json:"channel"`
-	Score    float32 `json:"score"`            // above 0: a hit
-	Places   int     `json:"places,omitempty"` // of the text
-	Source   string  `json:"source"`
-}
-
-// Hit reports whether it is a hit.
-func (s *Screened) Hit() bool { return s != nil && s.Score > 0 }
 
 // Caller is the agent that calls, the requester it works for, and its standing now.
 type Caller struct {
@@ -205,7 +192,7 @@ type Arguments struct {
 	ReadsNothing bool   // a subscription: nothing is read
 	Answers      bool   // the call also sends answers to a server's questions
 	Carries      []Carried
-	Screened     *Screened // what screening found in them; nil: nothing
+	Screened     *screen.Found // what screening found in them; nil: nothing
 }
 
 // Carried is text that was delivered to a session and came back as an argument, with its source.

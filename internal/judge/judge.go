@@ -77,7 +77,7 @@ var stages = []stage{
 		Modification: "a changed call is made later, and meets the breaker as it is then",
 		PlanStep:     "a step is called later, and meets the breaker as it is then",
 		Replay:       notReplayed}},
-	{name: "screen", run: screen, lifts: codes(fault.ApprovalRequired), absent: map[Moment]string{
+	{name: "screen", run: screening, lifts: codes(fault.ApprovalRequired), absent: map[Moment]string{
 		Declaration:  "the words of a call are screened when it is made",
 		Modification: "the person who changes the arguments has read them",
 		PlanStep:     "the words of a step are screened when it is called",

@@ -16,6 +16,7 @@ import (
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/policy"
 	"sallyport.example/internal/quota"
+	"sallyport.example/internal/screen"
 	"sallyport.example/internal/session"
 	"sallyport.example/provenance"
 )
@@ -149,12 +150,12 @@ var violations = map[string][]struct {
 	},
 	"screen": {
 		{"words that order an agent about", func(_ testing.TB, f *Facts) {
-			f.Rules.Screen, f.Arguments.Screened = ScreenAsk, &Screened{Score: 1, Rule: "override-prior"}
+			f.Rules.Screen, f.Arguments.Screened = ScreenAsk, &screen.Found{Score: 1, Rule: "override-prior"}
 		}, fault.Ask, fault.ApprovalRequired},
 		{"the same, where they are denied", func(_ testing.TB, f *Facts) {
-			f.Rules.Screen, f.Arguments.Screened = ScreenDeny, &Screened{Score: 1, Rule: "override-prior"}
+			f.Rules.Screen, f.Arguments.Screened = ScreenDeny, &screen.Found{Score: 1, Rule: "override-prior"}
 		}, fault.Deny, fault.ThreatInjection},
-		{"the same, where nobody said what is done", func(_ testing.TB, f *Facts) { f.Arguments.Screened = &Screened{Score: 1, Rule: "override-prior"} }, fault.Deny, fault.ThreatInjection},
+		{"the same, where nobody said what is done", func(_ testing.TB, f *Facts) { f.Arguments.Screened = &screen.Found{Score: 1, Rule: "override-prior"} }, fault.Deny, fault.ThreatInjection},
 	},
 	"flow": {
 		{"contaminated", func(_ testing.TB, f *Facts) { f.Session.Labels = []flow.Held{{Label: "internal"}} }, fault.Deny, fault.FlowContaminated},

@@ -227,8 +227,8 @@ func limit(f *Facts, found *Finding) fault.Verdict {
 	return fault.Permitted()
 }
 
-// screen leaves a call to a person whose arguments look like an attempt to order an agent about, or refuses it, as the operator chose (TH-2). Silence is no answer to it.
-func screen(f *Facts, _ *Finding) fault.Verdict {
+// screening leaves a call to a person whose arguments look like an attempt to order an agent about, or refuses it, as the operator chose (TH-2). Silence is no answer to it.
+func screening(f *Facts, _ *Finding) fault.Verdict {
 	const stage = "screen"
 	s := f.Arguments.Screened
 	if !s.Hit() || f.Rules.Screen == ScreenObserve || f.Rules.Screen == ScreenAsk && f.Answer.ByPerson() {

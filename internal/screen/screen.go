@@ -149,6 +149,37 @@ func (d *Detector) Scan(channel Channel, text []byte) Report {
 	return r
 }
 
+// Found is what screening found in a text, for the record. It has none of the text.
+type Found struct {
+	Event    string  `json:"event"`    // threat.hit, or threat.unscreened for what could not be screened whole
+	Detector string  `json:"detector"` // its version
+	Rule     string  `json:"rule"`
+	Channel  string  `json:"channel"`
+	Score    float32 `json:"score"`            // above 0: a hit
+	Places   int     `json:"places,omitempty"` // of the text
+	Source   string  `json:"source"`
+}
+
+// Hit reports whether it is a hit.
+func (f *Found) Hit() bool { return f != nil && f.Score > 0 }
+
+// Find screens a text that comes from the source; nil: nothing was found. A nil detector finds nothing.
+func (d *Detector) Find(channel Channel, source string, text []byte) *Found {
+	if d == nil {
+		return nil
+	}
+	r := d.Scan(channel, text)
+	f := &Found{Event: "threat.hit", Detector: d.Version(), Rule: r.Rule, Channel: string(channel), Score: r.Score, Places: r.Places, Source: source}
+	switch {
+	case r.Hit:
+		return f
+	case r.Partly:
+		f.Event = "threat.unscreened"
+		return f
+	}
+	return nil
+}
+
 func (s *scratch) release(d *Detector) {
 	size := cap(s.respelled)
 	for i := range s.plain {

@@ -18,12 +18,15 @@ import (
 // read the definition, not proof of anything: an order in words that no rule has is not found.
 type Suspicion struct {
 	// Kind is one of order, markup, tool (the name of another tool), path, link, hidden, lookalike, encoded, padding, sentence (in place of a name or a
-	// choice) and long (too much for a person to read).
+	// choice), long (too much for a person to read) and screened (ScreenedKind).
 	Kind string `json:"kind"`
 	// Where is the place in the definition, such as inputSchema.properties.path.description. Bounded and printable, as is Quote.
 	Where string `json:"where"`
 	Quote string `json:"quote"`
 }
+
+// ScreenedKind is the kind of what screening found, which reads definitions beside the rules of this package.
+const ScreenedKind = "screened"
 
 func (s Suspicion) String() string { return fmt.Sprintf("%s in %s: %q", s.Kind, s.Where, s.Quote) }
 
