@@ -28,6 +28,7 @@ import (
 var flagged = map[string]string{
 	declare.RequestParaphrased: "The agent does not quote the request that is on record, but words it differently.",
 	declare.NoRequestOnRecord:  "There is no request of a person on record that the agent's words could be held against.",
+	requestScreened:            "Screening takes words of the request that is on record for orders to an agent: somebody else may have written them.",
 }
 
 // asked looks for a person's answer to this very call, and asks for one where there is none. What was approved is judged again from the
@@ -164,6 +165,9 @@ func (c *crossing) draft(v fault.Verdict) desk.Draft {
 		a.Reasons = append(a.Reasons, approval.Reason{Stage: "declare", Code: "arguments.default", Text: says})
 	}
 	a.Reasons = append(a.Reasons, c.willCarry()...)
+	if c.set.rules.Screen != judge.ScreenObserve && c.g.screenRequest(c.session.UserRequest, c.session.OpenedBy).Hit() {
+		a.Reasons = append(a.Reasons, approval.Reason{Stage: "declare", Code: requestScreened, Text: flagged[requestScreened]})
+	}
 	for _, flag := range c.flags { // what is doubtful about the reasons is shown with them
 		a.Reasons = append(a.Reasons, approval.Reason{Stage: "declare", Code: flag, Text: flagged[flag]})
 	}

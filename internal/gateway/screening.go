@@ -23,6 +23,14 @@ func (c *crossing) screenArguments() *screen.Found {
 	return c.g.screened(screen.Arguments, c.agent, append(append(append([]byte{}, c.args...), '\n'), c.answers...))
 }
 
+// requestScreened is the flag of a question in whose session the person's request has a hit.
+const requestScreened = "request_screened"
+
+// screenRequest screens what is on record as a person's request. The session opens all the same: its questions to people say what was found.
+func (g *Gateway) screenRequest(words, from string) *screen.Found {
+	return g.screened(screen.Request, from, []byte(words))
+}
+
 // screenResult screens what came back, and reports whether it is untrusted for what was found, whatever its label: its values confirm nothing then. What the
 // gateway itself says is not screened, nor what a model answers. A hit marks the session, too.
 func (c *crossing) screenResult(out *outcome, result []byte) (doubtful bool) {

@@ -592,7 +592,10 @@ func (g *Gateway) openGiven(ctx context.Context, p identity.Principal, s session
 			return err
 		}
 	}
-	return g.store.OpenSession(ctx, s, opened(s, p.String()))
+	e, detail := opened(s, p.String()), map[string]any{"phase": s.Phase, "own": s.Own}
+	noteScreened(g.screenRequest(s.UserRequest, p.String()), &e, detail)
+	e.Detail, _ = json.Marshal(detail) // of plain values: can't fail
+	return g.store.OpenSession(ctx, s, e)
 }
 
 // rotate opens the agent's next own session in place of the one before, whose labels it keeps. There is one at a time: an agent
@@ -672,7 +675,9 @@ func (g *Gateway) AddWords(ctx context.Context, p identity.Principal, id, text s
 		by = "" // noted when it got its key
 	}
 	sum := sha256.Sum256([]byte(text))
-	e.Detail, _ = json.Marshal(map[string]any{"confirms": w.Confirms, "sha256": hex.EncodeToString(sum[:])}) // of plain values: can't fail
+	detail := map[string]any{"confirms": w.Confirms, "sha256": hex.EncodeToString(sum[:])}
+	noteScreened(g.screenRequest(l.current.Load().UserRequest+"\n\n"+text, p.String()), &e, detail) // orders may be spread over what is added
+	e.Detail, _ = json.Marshal(detail)                                                              // of plain values: can't fail
 	_, err = g.change(ctx, w.SessionID, e, func(s session.Session) (session.Session, error) {
 		next, err := s.AddWords(by, text)
 		if !w.Confirms {
