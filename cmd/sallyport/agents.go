@@ -57,7 +57,7 @@ needs --yes.`,
 	reasonFlag(aside, &reason)
 	yesFlag(aside, &yes)
 	restore := printing(c, about{
-		use: "restore AGENT", short: "End an agent's quarantine", long: "A kill switch that was pulled stays pulled: sallyport unkill.",
+		use: "restore AGENT", short: "End an agent's quarantine", long: "A kill switch that is on stays on: sallyport unkill.",
 		example: "sallyport agents restore research-assistant --reason \"prompt fixed\"", args: cobra.ExactArgs(1),
 	}, func(ctx context.Context, cl *client.Client, args []string) (*client.Agent, error) {
 		return cl.Restore(ctx, args[0], reason)

@@ -136,7 +136,7 @@ func (t *table) answered(a *client.Approval) {
 	t.field("operation", a.Operation)
 	t.field("state", a.State)
 	t.field("approved by", votes(a))
-	t.field("deferred until", a.DeferredUntil)
+	t.field("postponed until", a.DeferredUntil)
 	t.field("reason", a.Reason)
 	if a.Drill {
 		t.field("a drill", drill)

@@ -460,11 +460,11 @@ func (c *cli) killOverSocket(ctx context.Context, agent, reason string, why *unh
 	now, err := killsocket.Pull(ctx, c.data, reason)
 	switch {
 	case errors.Is(err, killsocket.ErrNoAnswer):
-		return nil, unreachable("over HTTP: %v. Through %s: %v. It may be pulled: look with sallyport status. SIGUSR1 to the gateway's process pulls it, too", why.error, path, err)
+		return nil, unreachable("over HTTP: %v. Through %s: %v. It may be on: look with sallyport status. SIGUSR1 to the gateway's process switches it on, too", why.error, path, err)
 	case err != nil:
 		return nil, fmt.Errorf("%w (%s is no way either: %v)", why.error, path, err)
 	}
-	fmt.Fprintf(c.err, "sallyport: the gateway was not told over HTTP (%s); its switch was pulled through %s\n", printable(why.Error()), printable(path))
+	fmt.Fprintf(c.err, "sallyport: the gateway was not told over HTTP (%s); its kill switch was switched on through %s\n", printable(why.Error()), printable(path))
 	return &client.KillStatus{
 		Global: client.Switch{Active: now.Active, Since: now.Since, By: now.By, Reason: now.Reason, Durable: now.Durable},
 		Agents: map[string]client.Switch{}, Epoch: now.Epoch, Replicas: []client.Replica{},

@@ -146,13 +146,13 @@ func question(a *client.Approval, width int, now time.Time) (rows []string, whol
 		}
 		s.field("answer", show(v.At)+" "+v.Person+own+": "+v.Decision+reasonText(v.Comment))
 	}
-	s.field("why not", a.Reason)
+	s.field("reason", a.Reason)
 	s.field("replaced by", a.ReplacedBy)
-	s.field("deferred until", show(a.DeferredUntil))
-	s.field("spent by", a.SpentBy)
+	s.field("postponed until", show(a.DeferredUntil))
+	s.field("used by", a.SpentBy)
 	s.field("asked", show(a.CreatedAt))
 	if a.State == "pending" && !a.SilenceAt.IsZero() {
-		s.field("runs unasked at", show(a.SilenceAt)+within(a.SilenceAt, now)+", unless somebody rejects or postpones it")
+		s.field("runs unasked at", show(a.SilenceAt)+within(a.SilenceAt, now)+", unless a person rejects or postpones it")
 	}
 	s.field("expires", show(a.ExpiresAt)+within(a.ExpiresAt, now))
 	s.digest(a.Digest)

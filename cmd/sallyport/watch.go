@@ -448,7 +448,7 @@ func (w *watcher) look(ctx context.Context) {
 	left := w.shown.SilenceAt.Sub(w.now())
 	if left > 0 && left <= silenceWarning && !w.warned {
 		w.warned = true
-		w.say("%s will run automatically in %v, unless somebody rejects or postpones it", w.shown.ApprovalID, left.Round(time.Second))
+		w.say("%s will run automatically in %v, unless a person rejects or postpones it", w.shown.ApprovalID, left.Round(time.Second))
 	}
 	for _, d := range []time.Duration{w.shown.ExpiresAt.Sub(w.now()), left, left - silenceWarning} {
 		if d > 0 {
@@ -605,7 +605,7 @@ func (w *watcher) command(ctx context.Context, word, rest string) {
 			})
 		})
 	case word == "reject" || word == "r":
-		w.given(ctx, rest, "Why not? ", w.reject)
+		w.given(ctx, rest, "Reason for rejecting (sent to the agent): ", w.reject)
 	case word == "defer" || word == "d":
 		if rest == "" {
 			w.ask("Until when (10m, 2h, a time; nothing: until somebody takes it up)? ", w.putOff)
@@ -678,10 +678,10 @@ func (w *watcher) reject(ctx context.Context, reason string) {
 func (w *watcher) putOff(ctx context.Context, until string) {
 	at, err := untilTime(until, w.now())
 	if err != nil {
-		w.say("not put off: %v", err)
+		w.say("not postponed: %v", err)
 		return
 	}
-	w.answer(ctx, "put off", func(id, digest string) (*client.Approval, error) { return w.cl.Defer(ctx, id, digest, at) })
+	w.answer(ctx, "postponed", func(id, digest string) (*client.Approval, error) { return w.cl.Defer(ctx, id, digest, at) })
 }
 
 // modify asks about other arguments. The new request is shown, and waits for another person.
@@ -691,7 +691,7 @@ func (w *watcher) modify(_ context.Context, arguments string) {
 		w.say("not changed: %v", err)
 		return
 	}
-	w.ask("Why? The agent is told: ", func(ctx context.Context, reason string) {
+	w.ask("Reason for the change (sent to the agent): ", func(ctx context.Context, reason string) {
 		if reason == "" {
 			w.say("not changed: a change needs a reason")
 			return

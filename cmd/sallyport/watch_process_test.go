@@ -165,7 +165,7 @@ func TestWatchInPipes(t *testing.T) {
 	p.sees(`"text": "second `)
 	p.sees(answerPrompt)
 	p.types("defer 10m\n")
-	p.sees(": put off")
+	p.sees(": postponed")
 	p.sees("Nothing waits for an answer")
 	if a := d.call(t, "second "+evil); a.Verdict.Decision != "ask" {
 		t.Errorf("what was put off: %+v", a.Verdict)

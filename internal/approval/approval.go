@@ -53,6 +53,12 @@ const (
 // States are all of them.
 var States = []State{Pending, Approved, Rejected, Deferred, Expired, Spent, Superseded}
 
+// words are the states as people read them (docs/glossary.md).
+var words = map[State]string{Pending: "waiting", Deferred: "postponed", Spent: "used", Superseded: "withdrawn"}
+
+// Words is the state as people read it.
+func (s State) Words() string { return cmp.Or(words[s], string(s)) }
+
 // Final reports whether no state can follow. An unknown state is final.
 func (s State) Final() bool { return s != Pending && s != Deferred && s != Approved }
 

@@ -319,11 +319,11 @@ func factsOf(e audit.Entry) (facts []fact) {
 	add("Type of action", e.Type, search("action_type", e.Type))
 	add("Event", string(e.Event), search("event", string(e.Event)))
 	add("Decision", e.Decision, "")
-	add("Stage", e.Stage, "")
+	add("Check", e.Stage, "")
 	add("Code", e.Code, search("code", e.Code))
 	add("Reason", e.Reason, "")
 	if e.Shadow {
-		add("Observed", "stage, code and reason are of the verdict it would have had: the gateway only observed", "")
+		add("Observed", "the gateway only observed: check, code and reason say how it would have been decided", "")
 	}
 	add("Agent", e.Agent, "/agents/"+url.PathEscape(e.Agent))
 	add("Session", e.Session, "/sessions/"+url.PathEscape(e.Session))

@@ -228,6 +228,9 @@ func checkPage(t testing.TB, path, page string) {
 			t.Errorf("%s has %q in it", path, bad)
 		}
 	}
+	if found := avoided().FindStringSubmatch(ownWords(page)); found != nil {
+		t.Errorf("%s says %q: docs/glossary.md has a better word", path, found[1])
+	}
 	seen := map[string]bool{}
 	for _, m := range idsOfPage.FindAllStringSubmatch(page, -1) {
 		if seen[m[1]] {

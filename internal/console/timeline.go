@@ -331,7 +331,7 @@ func (r *timelineBuilder) addAct(e audit.Entry) {
 // answerWords tells how and by whom a question was answered.
 func answerWords(answer, by string) string {
 	word, ok := map[string]string{
-		"approve": "approved", "reject": "rejected", "defer": "put off", "supersede": "replaced", "withdraw": "withdrawn", "modify": "changed",
+		"approve": "approved", "reject": "rejected", "defer": "postponed", "supersede": "replaced", "withdraw": "withdrawn", "modify": "changed",
 	}[answer]
 	if !ok {
 		word = answer

@@ -51,7 +51,7 @@ func (d *Daemon) pull(by, reason string) standing.Switches {
 	}
 	d.spare.release()
 	now := d.gate.Standing().Disable("", by, audit.Clip(reason))
-	d.o.Log.Warn("the kill switch was pulled", "by", by, "reason", now.Global.Reason)
+	d.o.Log.Warn("the kill switch was switched on", "by", by, "reason", now.Global.Reason)
 	return now
 }
 

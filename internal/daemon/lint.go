@@ -166,7 +166,7 @@ func (l *labelLint) calls() {
 		l.add(agent.P1, "boundary", "give the argument that says who gets it the role destination", "it leaves by an argument, and none is a destination or url: no label ever refuses it")
 	}
 	if ids := l.with(provenance.Selector); len(ids) > 0 && p.IDKind == "" {
-		l.add(agent.P2, "id_kind", "say what the ids denote, here and where they come from, as id_kind: event", "%s selects by id, and what the ids denote is not said: any id of the server's passes for one", ids[0])
+		l.add(agent.P2, "id_kind", "say what the ids are of, here and where they come from, as id_kind: event", "%s selects by id, and the configuration does not say what the ids are of: any id of the server's passes for one", ids[0])
 	}
 }
 

@@ -104,7 +104,7 @@ func TestLintLabels(t *testing.T) {
 		"a seen address":           {`{effect: read, egress_url: true, args: {link: url}}`, nil},
 		"to somebody, but not":     {`{level: 2, boundary: none, args: {to: destination}}`, [][2]string{{"P1 operations.a.b.boundary", "to says who else gets it"}}},
 		"by no argument":           {`{level: 2, boundary: by_arg, args: {title: name}}`, [][2]string{{"P1 operations.a.b.boundary", "no label ever refuses it"}}},
-		"ids of nothing":           {`{level: 2, args: {id: selector}}`, [][2]string{{"P2 operations.a.b.id_kind", "what the ids denote is not said"}}},
+		"ids of nothing":           {`{level: 2, args: {id: selector}}`, [][2]string{{"P2 operations.a.b.id_kind", "does not say what the ids are of"}}},
 		"a whole server":           {"a.*: {effect: read, output: typed, shape: \"^[0-9]{4}$\", trusted_fields: [id], args: {body: content, to: destination}}", [][2]string{{"P2 operations.a.*", "looked at: args.body, level 0, output typed, trusted_fields"}}},
 		"none and read for all":    {"a.*: {sensitivity: none, effect: read}", [][2]string{{"P0 operations.a.*", "it runs unasked, whatever it does"}}},
 		"the same in other words":  {"a.*: {effect: read, blocked_by: [], emits: []}", [][2]string{{"P0 operations.a.*", "that no entry names counts as a read"}, {"P2 operations.a.*.blocked_by", "no label ever refuses it"}}},

@@ -118,7 +118,7 @@ func changedArguments(wanted, old json.RawMessage) ([]byte, error) {
 	case len(arguments) > MaxArguments:
 		return nil, fault.New(fault.RequestMalformed, "at most %d bytes", MaxArguments).At("arguments")
 	case bytes.Equal(arguments, old):
-		return nil, fault.New(fault.RequestMalformed, "they are as they were").At("arguments").Try("Approve, reject or put off the request as it is.")
+		return nil, fault.New(fault.RequestMalformed, "they are as they were").At("arguments").Try("Approve, reject or postpone the request as it is.")
 	}
 	return arguments, nil
 }

@@ -10,7 +10,7 @@ import (
 
 // Why a question was withdrawn, as people read it.
 const (
-	whyStopped = "The agent was stopped after this was asked: the kill switch was pulled, or the agent was quarantined."
+	whyStopped = "The agent was stopped after this was asked: by the kill switch or by a quarantine."
 	whyClosed  = "The session that asked was closed."
 )
 

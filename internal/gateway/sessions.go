@@ -839,7 +839,7 @@ func (g *Gateway) DecidePlan(ctx context.Context, id, digest string, approve boo
 	return g.change(ctx, id, audit.Entry{Action: action, Actor: by, Reason: reason, Detail: detail},
 		func(s session.Session) (session.Session, error) {
 			if approve && s.PlanWaits() && g.stoppedSince(&s) {
-				return s, fault.New(fault.ApprovalMismatch, "The agent was stopped after it submitted this plan: the kill switch was pulled, or the agent was quarantined.").
+				return s, fault.New(fault.ApprovalMismatch, "The agent was stopped after it submitted this plan: by the kill switch or by a quarantine.").
 					Try("Reject it. The agent can submit a new one once it may call again.")
 			}
 			return s.DecidePlan(digest, approve, by, reason, g.now())

@@ -50,7 +50,7 @@ func (g *Gateway) withdrawStopped(ctx context.Context) error {
 	if err := g.desk.WithdrawStopped(ctx); err != nil {
 		return err
 	}
-	const reason = "The agent was stopped after it submitted this plan: the kill switch was pulled, or the agent was quarantined."
+	const reason = "The agent was stopped after it submitted this plan: by the kill switch or by a quarantine."
 	_, all, err := g.store.WaitingPlans(ctx, 0)
 	if err != nil {
 		return err
@@ -96,7 +96,7 @@ func (g *Gateway) takePhasesBack(ctx context.Context) error {
 				plan = s.Plan.ID
 			}
 			if o := s.Opened; o != nil && o.StopEpoch != g.standing.StopEpoch(s.Agent) {
-				by, reason, plan = "rule:stopped", "The agent was stopped after it submitted the plan that had opened the execution phase: the kill switch was pulled, or the agent was quarantined.", o.Plan
+				by, reason, plan = "rule:stopped", "The agent was stopped after it submitted the plan that had opened the execution phase: by the kill switch or by a quarantine.", o.Plan
 			}
 			detail, _ := json.Marshal(map[string]any{"phase": s.PhaseAt(g.standing.StopEpoch(s.Agent), observing), "from": s.Phase, "plan_id": plan}) // of plain values: can't fail
 			_, err := g.change(ctx, s.ID, audit.Entry{Action: "session.phase", Actor: by, Reason: reason, Detail: detail}, func(s session.Session) (session.Session, error) {
@@ -117,7 +117,7 @@ func (g *Gateway) takeOrderBack(ctx context.Context, s session.Session) error {
 	if s.Next == nil || g.ordered(s) {
 		return nil
 	}
-	const reason = "The agent was stopped after a fresh session was ordered for its next conversation: the kill switch was pulled, or the agent was quarantined."
+	const reason = "The agent was stopped after a fresh session was ordered for its next conversation: by the kill switch or by a quarantine."
 	_, err := g.change(ctx, s.ID, audit.Entry{Action: "session.next", Actor: "rule:stopped", Reason: reason, Detail: json.RawMessage(`{"taken_back":true}`)},
 		func(s session.Session) (session.Session, error) {
 			return s.TakeBackOrder(g.standing.StopEpoch(s.Agent))

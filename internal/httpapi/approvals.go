@@ -98,7 +98,7 @@ func (a *API) approvalRoutes(s *side) {
 		}) (desk.Question, error) {
 			return a.g.Desk().Respond(ctx, a.voter(p), desk.Response{Approval: in.ID, Decision: approval.Reject, Digest: in.Body.Digest, Reason: in.Body.Reason})
 		})
-	handle(s, route{method: http.MethodPost, path: at + "/defer", roles: approver, asks: "Put off", summary: "Put the answer off; the expiry stays"},
+	handle(s, route{method: http.MethodPost, path: at + "/defer", roles: approver, asks: "Postpone", summary: "Put the answer off; the expiry stays"},
 		func(ctx context.Context, p identity.Principal, in *struct {
 			PathID
 			Body DeferBody

@@ -104,7 +104,7 @@ func (a *API) recommendationRoutes(s *side) {
 		}) (run.Recommendation, error) {
 			return a.o.Runs.Respond(ctx, a.voter(p), in.ID, desk.Response{Decision: approval.Reject, Digest: in.Body.Digest, Reason: in.Body.Reason})
 		})
-	handle(s, route{method: http.MethodPost, path: at + "/defer", roles: approver, asks: "Put off the recommendation", summary: "Put the answer off; the expiry stays"},
+	handle(s, route{method: http.MethodPost, path: at + "/defer", roles: approver, asks: "Postpone the recommendation", summary: "Put the answer off; the expiry stays"},
 		func(ctx context.Context, p identity.Principal, in *struct {
 			PathID
 			Body PutOffBody

@@ -359,7 +359,7 @@ func (r *Runner) Respond(ctx context.Context, voter approval.Voter, id string, a
 	case approval.Reject:
 		return r.close(ctx, rec, run.Rejected, answer.Reason, []string{voter.Person})
 	}
-	return rec, fault.New(fault.Conflict, "Nothing waits of the recommendation %s, so nothing can be put off.", rec.ID)
+	return rec, fault.New(fault.Conflict, "Nothing waits of the recommendation %s, so there is nothing to postpone.", rec.ID)
 }
 
 // Learned are the recommendations that people answered, with who and when: all that anything may be learned from (AG-11). after is the id of the last one

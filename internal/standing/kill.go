@@ -16,7 +16,7 @@ import (
 )
 
 // ErrKilled is the cause with which the switch cancels running calls.
-var ErrKilled = errors.New("the kill switch was pulled")
+var ErrKilled = errors.New("the kill switch was switched on")
 
 // Switches is the whole state of the kill switch. Epoch grows with every change.
 type Switches struct {

@@ -87,7 +87,7 @@ func TestKillBySignal(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, 10*time.Second, "the log says that the switch was pulled", func() bool { return strings.Contains(w.output.String(), "the kill switch was pulled") })
+	eventually(t, 10*time.Second, "the log says that the switch was pulled", func() bool { return strings.Contains(w.output.String(), "the kill switch was switched on") })
 	w.descriptorsAgain()
 	eventually(t, 10*time.Second, "it answers over HTTP", func() bool { return w.root.Ready(t.Context()) == nil })
 	eventually(t, 10*time.Second, "the switch is written down", func() bool {
