@@ -70,6 +70,8 @@ type Plan struct {
 	DecidedBy string     `json:"decided_by,omitempty"`
 	DecidedAt time.Time  `json:"decided_at,omitzero"`
 	Reason    string     `json:"reason,omitempty"`
+	Why       string     `json:"why,omitempty"`        // why a person is asked about it; "": none is
+	Own       bool       `json:"own,omitempty"`        // who decided had asked for the session, or owns the agent
 	StopEpoch int64      `json:"stop_epoch,omitempty"` // how many stops had reached the agent when it was submitted: after one more, a person's yes to it covers nothing
 	Clean     bool       `json:"clean,omitempty"`      // the session held no label when it was submitted and when it was approved
 	Observed  bool       `json:"observed,omitempty"`   // a rule approved it only because the gateway observed

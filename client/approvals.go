@@ -245,7 +245,8 @@ type Earlier struct {
 	AgentID     string    `json:"agent_id"`
 	Destination string    `json:"destination"` // as JSON
 	State       string    `json:"state"`
-	By          []string  `json:"by,omitempty"` // who answered
+	By          []string  `json:"by,omitempty"`  // who answered
+	Own         bool      `json:"own,omitempty"` // one of them had asked for it
 	Reason      string    `json:"reason,omitempty"`
 	At          time.Time `json:"at"` // of the last answer, else of the question
 }

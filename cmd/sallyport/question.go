@@ -142,7 +142,7 @@ func question(a *client.Approval, width int, now time.Time) (rows []string, whol
 	for _, v := range a.Votes {
 		own := ""
 		if v.Own {
-			own = " (asked for it, too)"
+			own = " (own request)"
 		}
 		s.field("answer", show(v.At)+" "+v.Person+own+": "+v.Decision+reasonText(v.Comment))
 	}
@@ -259,6 +259,9 @@ func (s *sheet) surroundings(a *client.Approval) {
 		by := ""
 		if len(e.By) > 0 {
 			by = " by " + show(e.By)
+		}
+		if e.Own {
+			by += " (own request)"
 		}
 		s.field("earlier", show(e.At)+" "+e.State+by+": "+e.Operation+" of "+e.AgentID+" to "+e.Destination+reasonText(e.Reason))
 	}

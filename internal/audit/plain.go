@@ -1,6 +1,9 @@
 package audit
 
-import "strings"
+import (
+	"encoding/json"
+	"strings"
+)
 
 // doing are the names of actions for people. Each says what was done; who did it stands beside it.
 var doing = map[string]string{
@@ -22,6 +25,22 @@ var doing = map[string]string{
 
 // Plain says in words what an entry records. An action without words of its own is shown as its parts.
 func Plain(e Entry) string {
+	if AnswersOwn(e) {
+		return acted(e) + ", own request"
+	}
+	return acted(e)
+}
+
+// AnswersOwn reports whether a person answered what they had asked for themselves.
+func AnswersOwn(e Entry) bool {
+	var d struct {
+		Own bool `json:"own"`
+	}
+	answer := strings.HasPrefix(e.Action, "approval.") || strings.HasPrefix(e.Action, "plan.")
+	return answer && json.Unmarshal(e.Detail, &d) == nil && d.Own
+}
+
+func acted(e Entry) string {
 	switch {
 	case e.Decision != "deny" && (e.Action == "kill.disable" || e.Action == "kill.enable"):
 		whom := "all agents "

@@ -154,7 +154,7 @@ func newPagesWorld(t testing.TB) *pagesWorld {
 	}
 	o.Limits.CallsPerMinute, o.Limits.ApprovalExpires, o.Limits.MediumDelay = 100_000, time.Hour, time.Second
 	o.Voter = func(person string) (approval.Voter, bool) {
-		return approval.Voter{Person: person, Roles: []identity.Role{identity.Approver}}, true
+		return approval.Voter{Person: person, Roles: []identity.Role{identity.Approver}, AnswersOwn: person == "rita"}, true
 	}
 	w.g = gatewaytest.New(t, o)
 	for server, tools := range map[string][]string{"mail": {"search"}, "web": {"search"}, "slack": {"post"}, "docs": {"think", "read"}, "misc": {"thing"}} {
@@ -503,7 +503,7 @@ func TestSessionActs(t *testing.T) {
 // pend puts a plan into a session that a person must answer.
 func (w *pagesWorld) pend(s session.Session) session.Plan {
 	w.t.Helper()
-	plan := session.Plan{ID: "plan_1", State: session.PlanPending, Submitted: time.Now(), Steps: []session.Step{{Tool: "docs_think", Operation: "docs.think", Justification: "x"}}}
+	plan := session.Plan{ID: "plan_1", State: session.PlanPending, Why: "step 0: it is new", Submitted: time.Now(), Steps: []session.Step{{Tool: "docs_think", Operation: "docs.think", Justification: "x"}}}
 	plan.Digest = session.PlanDigest(s.ID, s.Agent, plan.Steps)
 	if _, err := w.store.ChangeSession(w.t.Context(), s.ID, func(now session.Session) (session.Session, audit.Entry, error) {
 		next, err := now.SubmitPlan(plan)
@@ -576,7 +576,7 @@ func TestPlansInTheQueue(t *testing.T) {
 		return w.ask(role, "/approvals/plans?seen="+seen, nil)
 	}
 	page := w.ask("approver", "/approvals", nil).Body.String()
-	contains(t, page, fmt.Sprint(len(waiting), " plans wait for an answer"), `href="/sessions/`+newest.ID+`#plan"`, "docs_think", "Plan of one step", "An operator answers a plan", "Shown are the newest")
+	contains(t, page, fmt.Sprint(len(waiting), " plans wait for an answer"), `href="/sessions/`+newest.ID+`#plan"`, "docs_think", "Plan of one step", "step 0: it is new", "An operator answers a plan", "Shown are the newest")
 	if n := strings.Count(page, `#plan"`); n != shownPlans {
 		t.Errorf("%d plans are shown", n)
 	}
@@ -1419,7 +1419,7 @@ func TestPlansAreShownWhole(t *testing.T) {
 	w := newPagesWorld(t)
 	s, _ := w.open("planner", "")
 	arguments, _ := json.Marshal(map[string]string{"about": strings.Repeat("the invoice of May ", 20) + "   \u202e", "to": "IBAN-OF-THIEF"})
-	plan := session.Plan{ID: "plan_1", State: session.PlanPending, Submitted: time.Now(), Steps: []session.Step{{Tool: "docs_think", Operation: "docs.think", Justification: "x", Arguments: arguments, After: []int{1}}, {Tool: "docs_think", Operation: "docs.think", Justification: "y"},
+	plan := session.Plan{ID: "plan_1", State: session.PlanPending, Why: "step 0: it is new", Submitted: time.Now(), Steps: []session.Step{{Tool: "docs_think", Operation: "docs.think", Justification: "x", Arguments: arguments, After: []int{1}}, {Tool: "docs_think", Operation: "docs.think", Justification: "y"},
 		{Tool: "docs_think", Operation: "docs.think", Justification: "z", From: map[string]provenance.Source{"to": {Field: "iban\u202e"}}, Open: []string{"text"}, Each: new(int)}}}
 	plan.Digest = session.PlanDigest(s.ID, s.Agent, plan.Steps)
 	if _, err := w.store.ChangeSession(t.Context(), s.ID, func(now session.Session) (session.Session, audit.Entry, error) {

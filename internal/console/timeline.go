@@ -318,7 +318,11 @@ func (r *timelineBuilder) addAct(e audit.Entry) {
 			m.Approval = detail(e, "approval_id")
 			if i, ok := r.byAsk[m.Approval]; ok {
 				about := &r.t.Moments[i]
-				about.Answers = append(about.Answers, answerWords(answer, e.Actor))
+				words := answerWords(answer, e.Actor)
+				if audit.AnswersOwn(e) {
+					words += ", own request"
+				}
+				about.Answers = append(about.Answers, words)
 				about.Records = append(about.Records, recordOf(e))
 				about.settled = about.settled || answer != "defer" && answer != "approve"
 			}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"html/template"
+	"slices"
 	"strings"
 	"time"
 
@@ -44,6 +45,9 @@ func (c *Console) words() template.FuncMap {
 		"less":    func(n int) int { return n - 1 },
 		"more":    func(n int) int { return n + 1 },
 		"first":   func(raw json.RawMessage) string { return display.Line(string(raw), firstLength) },
+		"own": func(votes []approval.Vote) bool {
+			return slices.ContainsFunc(votes, func(v approval.Vote) bool { return v.Own })
+		},
 		"yes": func(votes []approval.Vote) (n int) {
 			for _, v := range votes {
 				if v.Decision == approval.Approve {

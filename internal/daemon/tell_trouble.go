@@ -120,19 +120,12 @@ func (t *teller) ended(ctx context.Context, q desk.Question) {
 	var how string
 	switch a.State {
 	case approval.Approved, approval.Spent:
-		how = "Approved"
-		if by := a.Approvers(); len(by) > 0 {
-			how += " by " + strings.Join(by, ", ")
-		} else {
+		how = answered("Approved", a, approval.Approve)
+		if len(a.Approvers()) == 0 {
 			how = "Nobody said no, so it runs"
 		}
 	case approval.Rejected:
-		how = "Rejected"
-		for _, v := range a.Votes {
-			if v.Decision == approval.Reject {
-				how += " by " + v.Person
-			}
-		}
+		how = answered("Rejected", a, approval.Reject)
 	case approval.Expired:
 		how = "Nobody answered in time"
 	case approval.Superseded:
@@ -148,4 +141,20 @@ func (t *teller) ended(ctx context.Context, q desk.Question) {
 	m.Fields = []notify.Field{{Name: "agent", Value: a.Agent}}
 	m.Bare = notify.Bare{Title: how + ": " + a.Agent + " asked for " + a.Operation}
 	t.send(ctx, m)
+}
+
+// answered says how and by whom a question was answered, and marks who answered their own.
+func answered(how string, a approval.Approval, d approval.Decision) string {
+	var by []string
+	for _, v := range a.Votes {
+		if v.Decision == d && v.Own {
+			by = append(by, v.Person+" (own request)")
+		} else if v.Decision == d {
+			by = append(by, v.Person)
+		}
+	}
+	if len(by) == 0 {
+		return how
+	}
+	return how + " by " + strings.Join(by, ", ")
 }

@@ -57,7 +57,8 @@ type Earlier struct {
 	Agent       string         `json:"agent_id"`
 	Destination string         `json:"destination"` // as canonical JSON
 	State       approval.State `json:"state"`
-	By          []string       `json:"by,omitempty"` // who answered
+	By          []string       `json:"by,omitempty"`  // who answered
+	Own         bool           `json:"own,omitempty"` // one of them had asked for it
 	Reason      string         `json:"reason,omitempty"`
 	At          time.Time      `json:"at"` // of the last answer, else of the question
 }
@@ -248,7 +249,7 @@ func (d *Desk) earlier(ctx context.Context, a approval.Approval) ([]Earlier, err
 			e := Earlier{ApprovalID: f.ID, Operation: f.Operation, Agent: f.Agent, Destination: destination, State: f.StateAt(now), Reason: f.Reason, At: f.CreatedAt}
 			for _, v := range f.Votes {
 				if answerBehind[e.State] == v.Decision {
-					e.By, e.At = append(e.By, v.Person), v.At
+					e.By, e.At, e.Own = append(e.By, v.Person), v.At, e.Own || v.Own
 				}
 			}
 			if len(e.By) == 0 && f.ReplacedBy == "" && e.State != approval.Spent { // no person has answered, and it did not run by silence

@@ -34,7 +34,7 @@ func TestOwnPlan(t *testing.T) {
 			})
 			p := w.open("planner", "erin", "What do widgets cost in 2026?")
 			plan := w.submit(p, `[{"tool":"shy_look","justification":"why not"},{"tool":"comm_wipe","arguments":`+getPage+`,"justification":"old widget prices"}]`)
-			_, err := w.g.DecidePlan(t.Context(), p.ID, plan.Digest, true, "person:erin", "")
+			s, err := w.g.DecidePlan(t.Context(), p.ID, plan.Digest, true, "person:erin", "")
 			if !c.may {
 				if !fault.Is(err, fault.RoleMissing) {
 					t.Errorf("%v", err)
@@ -43,6 +43,9 @@ func TestOwnPlan(t *testing.T) {
 			}
 			if err != nil {
 				t.Fatal(err)
+			}
+			if !s.Plan.Own || !strings.Contains(s.Plan.Why, "step 0") {
+				t.Errorf("own %v, and a person was asked because: %q", s.Plan.Own, s.Plan.Why)
 			}
 			recorded := false
 			for _, e := range w.entries() {

@@ -388,7 +388,7 @@ func (g *Gateway) judgePlan(ctx context.Context, p identity.Principal, l *live, 
 	}
 	said := g.decideSteps(j, steps, enforced)
 	if plan.State, plan.Reason = said.state, said.reason; plan.State == session.PlanPending {
-		plan.DecidedBy = ""
+		plan.DecidedBy, plan.Why = "", said.cause.Reason
 	}
 	answer := PlanAnswer{PlanID: plan.ID, Violations: j.Report.Violations, SafeOrdering: j.Report.SafeOrdering}
 	for i, st := range steps {

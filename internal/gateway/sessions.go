@@ -813,7 +813,7 @@ func (g *Gateway) WaitingPlans(ctx context.Context, limit int) (newest []session
 // DecidePlan is a person's answer to a plan that waits, named by the digest they saw.
 func (g *Gateway) DecidePlan(ctx context.Context, id, digest string, approve bool, by, reason string) (session.Session, error) {
 	own := false
-	if person, ok := strings.CutPrefix(by, "person:"); ok && approve {
+	if person, ok := strings.CutPrefix(by, "person:"); ok {
 		s, err := g.store.Session(ctx, id)
 		if err != nil {
 			return s, err
@@ -823,7 +823,7 @@ func (g *Gateway) DecidePlan(ctx context.Context, id, digest string, approve boo
 		voter.Person, voter.Roles, voter.Others = person, []identity.Role{identity.Approver}, withOperators(voter.Others)
 		plan := approval.Approval{Requester: s.Requester, OpenedBy: s.OpenedBy, WordsBy: s.WordsBy, Agent: s.Agent, Risk: "HIGH"}
 		own = plan.Own(voter)
-		if err := plan.Entitled(voter); err != nil && s.Plan != nil && s.Plan.State == session.PlanPending {
+		if err := plan.Entitled(voter); err != nil && approve && s.Plan != nil && s.Plan.State == session.PlanPending {
 			return s, err
 		}
 	}
@@ -842,7 +842,7 @@ func (g *Gateway) DecidePlan(ctx context.Context, id, digest string, approve boo
 				return s, fault.New(fault.ApprovalMismatch, "The agent was stopped after it submitted this plan: by the kill switch or by a quarantine.").
 					Try("Reject it. The agent can submit a new one once it may call again.")
 			}
-			return s.DecidePlan(digest, approve, by, reason, g.now())
+			return s.DecidePlan(digest, approve, by, reason, own, g.now())
 		})
 }
 

@@ -75,6 +75,8 @@ type Plan struct {
 	DecidedBy string    `json:"decided_by,omitempty"` // "rule" or a principal
 	DecidedAt time.Time `json:"decided_at,omitzero"`
 	Reason    string    `json:"reason,omitempty"`
+	Why       string    `json:"why,omitempty"` // why a person is asked about it; "": none is
+	Own       bool      `json:"own,omitempty"` // who decided had asked for the session, or the like (approval.Own)
 	// StopEpoch counts the stops that had reached the agent when the plan was submitted. After one more, a person's yes to it covers nothing.
 	StopEpoch int64 `json:"stop_epoch,omitempty"`
 	// Clean says that the session held no label when the plan was submitted and when it was approved.
@@ -392,7 +394,7 @@ func (s Session) PlanWaits() bool {
 }
 
 // DecidePlan applies a person's answer to a pending plan, named by its digest.
-func (s Session) DecidePlan(digest string, approve bool, by, reason string, now time.Time) (Session, error) {
+func (s Session) DecidePlan(digest string, approve bool, by, reason string, own bool, now time.Time) (Session, error) {
 	if err := s.open(); err != nil {
 		return s, err
 	}
@@ -403,7 +405,7 @@ func (s Session) DecidePlan(digest string, approve bool, by, reason string, now 
 		return s, fault.New(fault.ApprovalMismatch, "The plan has changed: its digest is now %s.", s.Plan.Digest).At("digest").Try("Look at the plan again.")
 	}
 	p := *s.Plan
-	p.DecidedBy, p.DecidedAt, p.Reason, p.Clean = by, now.UTC(), reason, p.Clean && len(s.Labels) == 0
+	p.DecidedBy, p.DecidedAt, p.Reason, p.Own, p.Clean = by, now.UTC(), reason, own, p.Clean && len(s.Labels) == 0
 	if approve {
 		if s.Phase != Execution || s.PhaseBy == ByRule || s.Opened != nil { // otherwise a person or the operator had opened it without a plan
 			s.Opened = &Opening{Plan: p.ID, StopEpoch: p.StopEpoch}

@@ -44,7 +44,7 @@ func TestClosedIsFinal(t *testing.T) {
 	for name, move := range map[string]func(Session) (Session, error){
 		"phase":  func(s Session) (Session, error) { return s.SetPhase(Execution, "person:alice") },
 		"plan":   func(s Session) (Session, error) { return s.SubmitPlan(plan(PlanApproved)) },
-		"decide": func(s Session) (Session, error) { return s.DecidePlan("d", true, "person:p", "", t0) },
+		"decide": func(s Session) (Session, error) { return s.DecidePlan("d", true, "person:p", "", false, t0) },
 		"close":  func(s Session) (Session, error) { return s.Close(t0) },
 	} {
 		if after, err := move(s); !fault.Is(err, fault.SessionClosed) || after.Version != s.Version {
@@ -93,21 +93,21 @@ func TestPlans(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := pending.DecidePlan("other", true, "person:p", "", t0); !fault.Is(err, fault.ApprovalMismatch) {
+	if _, err := pending.DecidePlan("other", true, "person:p", "", false, false, t0); !fault.Is(err, fault.ApprovalMismatch) {
 		t.Errorf("approved a plan under another digest: %v", err)
 	}
-	yes, err := pending.DecidePlan("d", true, "person:p", "fine", t0)
+	yes, err := pending.DecidePlan("d", true, "person:p", "fine", false, t0)
 	if err != nil || yes.Phase != Execution || yes.Plan.DecidedBy != "person:p" {
 		t.Errorf("%+v %v", yes, err)
 	}
 	if pending.Plan.State != PlanPending {
 		t.Error("a decision changed the session it was made on")
 	}
-	no, err := pending.DecidePlan("d", false, "person:p", "no", t0)
+	no, err := pending.DecidePlan("d", false, "person:p", "no", false, t0)
 	if err != nil || no.Phase != Planning || no.Plan.State != PlanRejected {
 		t.Errorf("%+v %v", no, err)
 	}
-	if _, err := yes.DecidePlan("d", true, "person:p", "", t0); !fault.Is(err, fault.Conflict) {
+	if _, err := yes.DecidePlan("d", true, "person:p", "", false, t0); !fault.Is(err, fault.Conflict) {
 		t.Errorf("decided twice: %v", err)
 	}
 }
@@ -165,7 +165,7 @@ func TestStopTakesBackWhatAPlanOpened(t *testing.T) {
 	waits, byRule := plan(PlanPending), plan(PlanApproved)
 	waits.StopEpoch, byRule.DecidedBy = 3, ByRule
 	agreed := func(s Session) Session {
-		return must(must(s.SubmitPlan(waits)).DecidePlan("d", true, "person:p", "", t0))
+		return must(must(s.SubmitPlan(waits)).DecidePlan("d", true, "person:p", "", false, t0))
 	}
 	moved := func(s Session, to Phase) Session { return must(s.SetPhase(to, "person:p")) }
 	started := fresh()
@@ -203,7 +203,7 @@ func TestStopTakesBackWhatAPlanOpened(t *testing.T) {
 		if _, err := after.TakeBack(5, false, "rule:stopped", "", t0); !fault.Is(err, fault.Conflict) {
 			t.Errorf("%s: twice: %v", name, err)
 		}
-		if again := must(must(after.SubmitPlan(func() Plan { p := waits; p.StopEpoch = 4; return p }())).DecidePlan("d", true, "person:p", "", t0)); again.PhaseAt(4, false) != Execution || again.PhaseAt(5, false) != Planning {
+		if again := must(must(after.SubmitPlan(func() Plan { p := waits; p.StopEpoch = 4; return p }())).DecidePlan("d", true, "person:p", "", false, t0)); again.PhaseAt(4, false) != Execution || again.PhaseAt(5, false) != Planning {
 			t.Errorf("%s: another plan: %+v", name, again)
 		}
 		if _, err := must(s.Close(t0)).TakeBack(4, false, "rule:stopped", "", t0); !fault.Is(err, fault.SessionClosed) {
@@ -274,7 +274,7 @@ func TestMovesArePureAndLabelsOnlyRise(t *testing.T) {
 			case 3:
 				next, err = s.SubmitPlan(plan(rapid.SampledFrom([]PlanState{PlanApproved, PlanPending, PlanRejected}).Draw(t, "plan")))
 			case 4:
-				next, err = s.DecidePlan("d", rapid.Bool().Draw(t, "approve"), "person:p", "", t0)
+				next, err = s.DecidePlan("d", rapid.Bool().Draw(t, "approve"), "person:p", "", false, t0)
 			case 5:
 				if rapid.IntRange(0, 9).Draw(t, "really") == 0 {
 					next, err = s.Close(t0)
@@ -369,7 +369,7 @@ func TestCleanIsWhatThePlanWasSealedIn(t *testing.T) {
 		if labels != "" {
 			s = s.Raise(held(labels)...)
 		}
-		if s, err = s.DecidePlan("d", true, "person:p", "", t0); err != nil || s.Plan.Clean != want || !s.Plan.Sealed().Person {
+		if s, err = s.DecidePlan("d", true, "person:p", "", false, t0); err != nil || s.Plan.Clean != want || !s.Plan.Sealed().Person {
 			t.Errorf("%q: %+v, %v", labels, s.Plan, err)
 		}
 	}

@@ -152,7 +152,7 @@ func testEngine(t *testing.T, open func(t *testing.T, clock func() time.Time) en
 			waits(waiting...)
 		}
 		move(waiting[0], func(x session.Session) (session.Session, error) {
-			return x.DecidePlan("d", true, "person:b", "", time.Now())
+			return x.DecidePlan("d", true, "person:b", "", false, time.Now())
 		})
 		waits(waiting[1:]...)
 		move(waiting[1], func(x session.Session) (session.Session, error) {
