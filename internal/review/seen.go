@@ -226,7 +226,8 @@ func inWords(request string, v *Value) []string {
 
 // resembling finds a value that no outsider wrote, or that the request has, for which this one can be taken; "" if there is none.
 func (r *reviewer) resembling(v *Value, same provenance.Comparison) string {
-	if v.kind != "mail" && v.kind != "link" && v.kind != "account" {
+	name := v.kind != "mail" && v.kind != "link" && v.kind != "account"
+	if name && (!reaches(*v) || v.kind == "number") {
 		return ""
 	}
 	look := func(known string) string {
@@ -237,6 +238,13 @@ func (r *reviewer) resembling(v *Value, same provenance.Comparison) string {
 			return known + ": " + why
 		}
 		return ""
+	}
+	if name {
+		for _, known := range namesOfLength(r.Request[:min(len(r.Request), maxWords)], len(strings.Fields(v.Text))) {
+			if found := look(known); found != "" {
+				return found
+			}
+		}
 	}
 	for _, known := range append(wordsOfMail.FindAllString(r.Request[:min(len(r.Request), maxWords)], 8), wordsOfAccount.FindAllString(r.Request[:min(len(r.Request), maxWords)], 8)...) {
 		if found := look(known); found != "" {
@@ -253,4 +261,16 @@ func (r *reviewer) resembling(v *Value, same provenance.Comparison) string {
 		}
 	}
 	return ""
+}
+
+// longestName is how many words a name that is looked for in a request has at most.
+const longestName = 6
+
+// namesOfLength are the runs of so many words of a text, without the marks around them.
+func namesOfLength(text string, n int) (all []string) {
+	words := strings.Fields(text)
+	for i := 0; n > 0 && n <= longestName && i+n <= len(words); i++ {
+		all = append(all, strings.Trim(strings.Join(words[i:i+n], " "), ".,;:!?\"'“”„()"))
+	}
+	return all
 }

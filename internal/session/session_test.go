@@ -93,7 +93,7 @@ func TestPlans(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := pending.DecidePlan("other", true, "person:p", "", false, false, t0); !fault.Is(err, fault.ApprovalMismatch) {
+	if _, err := pending.DecidePlan("other", true, "person:p", "", false, t0); !fault.Is(err, fault.ApprovalMismatch) {
 		t.Errorf("approved a plan under another digest: %v", err)
 	}
 	yes, err := pending.DecidePlan("d", true, "person:p", "fine", false, t0)

@@ -156,7 +156,7 @@ func testEngine(t *testing.T, open func(t *testing.T, clock func() time.Time) en
 		})
 		waits(waiting[1:]...)
 		move(waiting[1], func(x session.Session) (session.Session, error) {
-			return x.DecidePlan("d", false, "person:b", "no", time.Now())
+			return x.DecidePlan("d", false, "person:b", "no", false, time.Now())
 		})
 		move(waiting[2], func(x session.Session) (session.Session, error) { return x.Close(time.Now()) })
 		waits(waiting[3])

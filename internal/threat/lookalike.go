@@ -17,7 +17,9 @@ import (
 // Lookalike is a part of a text that a reader can take for another: "раypal" in letters of two scripts, "аррӏе.com" in Cyrillic ones that
 // look like Latin ones, the "xn--pple-43d.com" that is shown elsewhere as аpple.com.
 //
-// Text in the letters of one script alone is not found, whatever it looks like: "аррӏе" by itself, ɑ for a, rn for m. Outside of addresses two
+// A word in the letters of one script alone is found where all of its letters look Latin and no letter of the text shows that it is in another
+// language: "аррӏе" by itself or among Latin words, but not "оса" in a Russian sentence. Latin letters that look like others (ɑ for a, rn for m) are
+// not found here: what they look like has to be known (Resembles). Outside of addresses two
 // letters ("hр") are not found either, nor words that a hyphen joins to Latin ones ("SEO-курс"), nor letters of scripts that are written
 // to Latin words without a space, such as Hebrew, Arabic, Thai and those of India. East Asian letters count as no look-alikes, and neither do
 // digits and dots of other scripts. NameLookalike is stricter.
@@ -41,6 +43,7 @@ func Lookalikes(s string) iter.Seq[Lookalike] {
 		if plainly(s) {
 			return
 		}
+		alike := allLookLatin(s)
 		for at := 0; at < len(s); {
 			end := at + piece(s[at:], parts)
 			if end == at {
@@ -48,7 +51,7 @@ func Lookalikes(s string) iter.Seq[Lookalike] {
 				at += n
 				continue
 			}
-			if !inToken(s, at, end, yield) {
+			if !inToken(s, at, end, alike, yield) {
 				return
 			}
 			at = end
@@ -103,7 +106,33 @@ func NameLookalike(s string) string {
 	for l := range Lookalikes(s) {
 		return l.Why
 	}
+	if all.n == 1 && all.letters >= leastOfName && all.names[0] != latin && allLookLatin(s) {
+		return asLatin(all.names[0])
+	}
 	return ""
+}
+
+// Letters that a word has to have to be taken for a Latin one: one in a text, and a name of its own.
+const (
+	leastOfWord = 3
+	leastOfName = 2
+)
+
+func asLatin(script string) string { return script + " letters that look like Latin ones" }
+
+// allLookLatin tells whether a text has letters of other scripts, and all of them look like Latin ones, so that a reader takes it for Latin.
+func allLookLatin(s string) bool {
+	some := false
+	for _, r := range s {
+		switch name := scriptOf(r); {
+		case name == "" || name == latin:
+		case !looksLatin(r, name):
+			return false
+		case name != fullWidth && name != styled:
+			some = true
+		}
+	}
+	return some
 }
 
 // plainly tells whether a text can have no look-alike, which holds for most.
@@ -151,8 +180,8 @@ func separates(r rune) bool { return strings.ContainsRune("@/:?#&=%~!\\⁄∕／
 
 func dot(r rune) bool { return strings.ContainsRune(".․．｡﹒", r) }
 
-// inToken yields the look-alikes of the token between at and end, and tells whether to go on.
-func inToken(s string, at, end int, yield func(Lookalike) bool) bool {
+// inToken yields the look-alikes of the token between at and end, and tells whether to go on. alike: every letter of the text looks Latin.
+func inToken(s string, at, end int, alike bool, yield func(Lookalike) bool) bool {
 	token := s[at:end]
 	if plainly(token) {
 		return true
@@ -168,7 +197,7 @@ func inToken(s string, at, end int, yield func(Lookalike) bool) bool {
 			from += n
 			continue
 		}
-		if !inLabel(token, from, to, all.has(latin) || all.has(fullWidth) || all.has(styled), func(l Lookalike) bool {
+		if !inLabel(token, from, to, all.has(latin) || all.has(fullWidth) || all.has(styled), alike, func(l Lookalike) bool {
 			return yield(Lookalike{at + l.Start, at + l.End, l.Why})
 		}) {
 			return false
@@ -178,8 +207,9 @@ func inToken(s string, at, end int, yield func(Lookalike) bool) bool {
 	return true
 }
 
-// inLabel yields the look-alikes of a token's label, and tells whether to go on. beside: the token has Latin letters.
-func inLabel(token string, from, to int, beside bool, yield func(Lookalike) bool) bool {
+// inLabel yields the look-alikes of a token's label, and tells whether to go on. beside: the token has Latin letters; whole: every letter of the text
+// looks Latin.
+func inLabel(token string, from, to int, beside, whole bool, yield func(Lookalike) bool) bool {
 	address := ofAddress(token, from, to)
 	alike := beside && address && !file(token[to:]) // all of its letters that are not Latin look so
 	if alike {
@@ -216,8 +246,8 @@ func inLabel(token string, from, to int, beside bool, yield func(Lookalike) bool
 				if address && !(unit && unicode.IsDigit(r)) || own.letters > 2 && !unit { // 10kΩ@25℃, 4.7kΩ
 					why = mixed
 				}
-			case alike && own.n == 1 && own.names[0] != latin:
-				why = own.names[0] + " letters that look like Latin ones"
+			case own.n == 1 && own.names[0] != latin && (alike || whole && own.letters >= leastOfWord && !measure(rest[:n])):
+				why = asLatin(own.names[0])
 			}
 		}
 		if why != "" && !yield(Lookalike{i, i + n, why}) {

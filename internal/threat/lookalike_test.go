@@ -24,7 +24,13 @@ func TestLookalikes(t *testing.T) {
 		{"раураl", []string{"раураl"}},               // and all but the last one here
 		{"https://аррӏе.com/login", []string{"аррӏе"}},
 		{"аррӏе-support@mail.example", []string{"аррӏе"}},
-		{"аррӏе", nil}, // of one script, beside nothing
+		{"аррӏе", []string{"аррӏе"}}, // of one script, and nothing says which language it is
+		{"Please pay аррӏе today", []string{"аррӏе"}},
+		{"pay ΑΡΡΙΕ and ора", []string{"ΑΡΡΙΕ", "ора"}},
+		{"В огороде роса и оса", nil}, // a Russian sentence
+		{"Москва: оса, роса", nil},
+		{"pay оса Иван", nil},
+		{"α и β, хо, Δοκ", nil},
 		{"gοοgle.com αpple", []string{"gοοgle", "αpple"}},
 		{"ｐａｙｐａｌ.com", []string{"ｐａｙｐａｌ"}},
 		{"𝐩𝐚𝐲pal", []string{"𝐩𝐚𝐲pal"}},
@@ -61,7 +67,7 @@ func TestNameLookalike(t *testing.T) {
 	for name, want := range map[string]string{
 		"ops@acme.example": "", "Müller GmbH": "", "Иван Петров": "", "пример.рф": "", "東京 branch": "", "12-34-56": "", "": "",
 		"пример.com": "Cyrillic and Latin letters", "ops@пример.example": "Latin and Cyrillic", "раypal.com": "Cyrillic and Latin", "αβγ д": "Greek and Cyrillic",
-		`"www.xn--pple-43d.com"`: "in code", "аррӏе": "", "a д α א": "Latin, Cyrillic, Greek and Hebrew", "ａcme": "fullwidth and Latin",
+		`"www.xn--pple-43d.com"`: "in code", "аррӏе": "Cyrillic letters that look like Latin ones", "СОР АЕ": "Cyrillic letters that look", "ор": "Cyrillic", "о": "", "Оса Петров": "", "Ασ": "", "ΑΒΕ": "Greek letters that look", "10 Ω": "", "a д α א": "Latin, Cyrillic, Greek and Hebrew", "ａcme": "fullwidth and Latin",
 		"paypaℓ.com": "Latin and mathematical", "hр.com": "Latin and Cyrillic", "х.com": "Cyrillic and Latin", "ＡＢＣ会社": "", "ＡＢＣ会社 Tokyo": "fullwidth",
 		"pay.com∕evil.example": "a dot or a slash", "https://pay.com⁄x": "a dot or a slash", "pay․com": "a dot or a slash", "example。com": "a dot or a slash", "example.com／x": "a dot or a slash",
 		"東京／大阪": "", "Ｊ．フロント": "", "пример․рф": "a dot or a slash", "ᏢᎪᎽ.com": "Cherokee and Latin", "a/b.c": "",
