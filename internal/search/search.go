@@ -111,7 +111,7 @@ func (l *Log) Newest(ctx context.Context, f audit.Filter, before int64, n int, m
 	}
 	// The log is read forwards only, so it goes back in pieces that grow.
 	var found []audit.Entry
-	for piece, scanned := int64(1024), int64(0); end > first && len(found) < n && scanned < most; piece *= 4 {
+	for piece, scanned := max(int64(2*n), 64), int64(0); end > first && len(found) < n && scanned < most; piece *= 4 {
 		from := max(first, end-piece)
 		older, err := Between(ctx, l.store, f, from, end)
 		if err != nil {
