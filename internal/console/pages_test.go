@@ -371,7 +371,7 @@ func TestSessionPage(t *testing.T) {
 	w := newPagesWorld(t)
 	s, do := w.open("worker", "find the "+hostileText)
 	empty := w.ask("viewer operator", "/sessions/"+s.ID, nil).Body.String()
-	contains(t, empty, "Session opened", "find the ", "None was submitted", "None: it has read nothing", "Move to planning", "Close the session")
+	contains(t, empty, "Session opened", "find the ", "None was submitted", "No private or untrusted data so far.", "Move to planning", "Close the session")
 	if strings.Contains(empty, "Release labels") {
 		t.Error("offers to release what is not held")
 	}
