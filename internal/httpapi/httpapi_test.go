@@ -269,6 +269,7 @@ func newWorld(t testing.TB, tweak ...func(*gateway.Options)) *world {
 	}
 	w.servers = []console.ServerStatus{{ID: "mail", State: "up", Protocol: "2025-11-25", Name: "Mail", Version: "1", Instructions: "i", LastError: "e", Restarts: 1, Definitions: 1, Since: time.Now()}}
 	runs, err := runner.New(t.Context(), runner.Options{
+		Dir:     t.TempDir(),
 		Gateway: w.g, Store: db, AgentURL: func() string { return "" }, Hosts: func(string) []string { return nil }, Env: func(string) string { return "" },
 		Alert: func(run.Run) {}, Log: slog.New(slog.DiscardHandler),
 	})

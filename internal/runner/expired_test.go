@@ -3,6 +3,7 @@ package runner_test
 import (
 	"encoding/json"
 	"log/slog"
+	"os"
 	"testing"
 	"time"
 
@@ -68,5 +69,22 @@ func TestRecommendationsExpire(t *testing.T) {
 	}
 	if rec, err := r.Respond(t.Context(), approval.Voter{Person: "ann"}, "rec_new", desk.Response{Decision: approval.Approve, Digest: "d"}); err != nil || rec.State != run.Accepted {
 		t.Errorf("the one in time: %s %v", rec.State, err)
+	}
+}
+
+// What lies in the folder of the workspaces is removed at the start, so there is no default for it.
+func TestRunnerWantsAFolder(t *testing.T) {
+	o, db := gatewaytest.Options(t), gatewaytest.Store(t)
+	o.Store = db
+	t.Chdir(t.TempDir())
+	if err := os.WriteFile("kept", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := runner.New(t.Context(), runner.Options{Gateway: gatewaytest.New(t, o), Store: db}); err == nil {
+		r.Close()
+		t.Error("it takes the working directory")
+	}
+	if _, err := os.Stat("kept"); err != nil {
+		t.Error(err)
 	}
 }

@@ -98,6 +98,9 @@ func New(ctx context.Context, o Options) (*Runner, error) {
 	if o.Clock == nil {
 		o.Clock = time.Now
 	}
+	if o.Dir == "" { // what is in the folder is removed: it must not be just any
+		return nil, errors.New("there is no folder for the workspaces of runs")
+	}
 	dir, err := filepath.Abs(o.Dir) // the data directory may be named from the working directory; the sandbox wants whole paths
 	if err != nil {
 		return nil, err
