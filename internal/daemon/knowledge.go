@@ -3,6 +3,7 @@ package daemon
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -25,6 +26,7 @@ import (
 	"sallyport.example/internal/knowledge/extract"
 	"sallyport.example/internal/knowledge/library"
 	"sallyport.example/internal/knowledge/shelf"
+	"sallyport.example/internal/run"
 	"sallyport.example/internal/threat"
 )
 
@@ -142,6 +144,16 @@ func (s agentsWords) Holds(part string) (from string, found bool) { return s.d.r
 
 func (s agentsWords) Imported(ctx context.Context, export, content string) (text, from string, labels []string, err error) {
 	return s.d.runs.Imported(ctx, export, content)
+}
+
+// passages are what a call read of the knowledge store, as citations are checked against it.
+func (d *Daemon) passages(ctx context.Context, detail json.RawMessage) (all []run.Document, err error) {
+	read, err := d.books.Passages(ctx, detail)
+	for _, p := range read {
+		address := strings.HasPrefix(p.Key, "https://") || strings.HasPrefix(p.Key, "http://")
+		all = append(all, run.Document{Source: agent.KnowledgePrefix + p.Source, ID: p.Document, Version: p.Version, Text: p.Text, External: address, Gone: p.Gone})
+	}
+	return all, err
 }
 
 // openLibrary opens the knowledge store.

@@ -74,6 +74,17 @@ type Read struct {
 	At        time.Time       // of its intent
 	External  bool
 	Synthetic bool // it brought back what an agent had said: nothing can be cited from it (AG-11)
+	Documents []Document
+}
+
+// Document is what a call read of a document of the knowledge store.
+type Document struct {
+	Source   string // knowledge. and its collection
+	ID       string
+	Version  int
+	Text     string // of the part that was read
+	External bool   // it is from an address
+	Gone     bool   // it was withdrawn or erased since
 }
 
 // maxCitations bounds the citations that are looked at.
@@ -89,7 +100,7 @@ func CheckCitations(output json.RawMessage, d *agent.Declaration, reads []Read, 
 	}
 	declared := slices.Concat(d.DataSources.Tables, d.DataSources.APIs, d.DataSources.Models)
 	for i, c := range given {
-		if !slices.Contains(declared, c.Source) {
+		if !slices.Contains(declared, c.Source) && !(strings.HasPrefix(c.Source, agent.KnowledgePrefix) && slices.Contains(declared, agent.KnowledgePrefix+"*")) {
 			return nil, q, fault.New(fault.CitationUndeclared, "The declaration does not name %s as a data source.", display.Quote(c.Source, 80)).At(fmt.Sprintf("citations[%d].source", i)).
 				Try("Declare it under dataSources and have the declaration approved, or take the fact from a source that is declared.")
 		}
@@ -166,6 +177,7 @@ const (
 	noQuote    = "its quote is not in what was read"
 	notKept    = "what was read is too long to be kept, so the quote can't be looked up"
 	synthetic  = "what was read there is an agent's own output"
+	gone       = "the document that was read there was withdrawn or erased"
 )
 
 // minQuote is how many characters a quote has at least: a shorter one is in too many texts to say anything.
@@ -176,21 +188,20 @@ func (c Citation) check(reads []Read, ended time.Time) Checked {
 	one := Checked{Citation: c, Why: noCall}
 	at, _ := time.Parse(time.RFC3339, c.Timestamp) // readCitations has
 	best := -1
-	for _, r := range reads {
-		if !r.names(c.Source) {
-			continue
-		}
+	for _, r := range partsOf(reads, c.Source) {
 		why, rank := "", 4
 		switch {
 		case at.Before(r.At.Truncate(time.Second)) || at.After(ended.Add(time.Second)): // a timestamp may have whole seconds
 			why, rank = noTime, 0
 		case r.Synthetic:
 			why, rank = synthetic, 1
-		case c.RecordID != "" && !r.has(c.RecordID):
+		case r.gone():
+			why, rank = gone, 1
+		case c.RecordID != "" && !r.hasRecord(c.RecordID):
 			why, rank = noRecord, 2
 		case c.Quote != "" && utf8.RuneCountInString(plainWords(c.Quote)) < minQuote:
 			why, rank = shortQuote, 3
-		case c.Quote != "" && r.Result == nil:
+		case c.Quote != "" && r.Result == nil && len(r.Documents) == 0:
 			why, rank = notKept, 3
 		case c.Quote != "" && !r.has(c.Quote):
 			why, rank = noQuote, 3
@@ -209,10 +220,40 @@ func (c Citation) check(reads []Read, ended time.Time) Checked {
 	return one
 }
 
-// names tells whether a source of the declaration is what the call read.
-func (r *Read) names(source string) bool { return agent.Reads(r.Operation, r.Arguments, source) }
+// partsOf are the calls that read a source; of those that read documents, each document of the source by itself.
+func partsOf(reads []Read, source string) (parts []Read) {
+	for _, r := range reads {
+		if strings.HasPrefix(source, agent.KnowledgePrefix) && len(r.Documents) > 0 {
+			for _, d := range r.Documents {
+				if d.Source == source {
+					one := r
+					one.Documents, one.External = []Document{d}, d.External
+					parts = append(parts, one)
+				}
+			}
+		} else if agent.Reads(r.Operation, r.Arguments, source) {
+			parts = append(parts, r)
+		}
+	}
+	return parts
+}
 
-func (r *Read) has(text string) bool { return r.Result != nil && within(r.Result, text) }
+// gone tells whether the one document that is meant is not there any more.
+func (r *Read) gone() bool { return len(r.Documents) == 1 && r.Documents[0].Gone }
+
+// hasRecord tells whether the record with the id is in what was read. A document is named by its id, or as ID@VERSION.
+func (r *Read) hasRecord(id string) bool {
+	if len(r.Documents) > 0 {
+		return slices.ContainsFunc(r.Documents, func(d Document) bool { return !d.Gone && (id == d.ID || id == fmt.Sprintf("%s@%d", d.ID, d.Version)) })
+	}
+	return r.has(id)
+}
+
+func (r *Read) has(text string) bool {
+	want := plainWords(text)
+	return r.Result != nil && within(r.Result, text) ||
+		want != "" && slices.ContainsFunc(r.Documents, func(d Document) bool { return hasWords(plainWords(d.Text), want) })
+}
 
 // within looks a text up in the texts of checked JSON, as whole words, whatever white space and case they are written with.
 func within(data []byte, text string) bool {

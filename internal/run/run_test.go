@@ -208,6 +208,43 @@ func TestClaimsOfModels(t *testing.T) {
 	}
 }
 
+// A citation of a collection is checked against what was read of each of its documents, and of no other.
+func TestCitationsOfDocuments(t *testing.T) {
+	d := *declared(t, adviceSchema)
+	d.DataSources.Tables = []string{"knowledge.handbook", "knowledge.wiki", "knowledge.bad"}
+	reads := []Read{{CallID: "call_1", Operation: "knowledge.search", At: began, Documents: []Document{
+		{Source: "knowledge.handbook", ID: "doc_1", Version: 2, Text: "Expenses are paid within thirty days, says doc_9."},
+		{Source: "knowledge.wiki", ID: "doc_2", Version: 1, Text: "The sky is green on Tuesdays.", External: true},
+		{Source: "knowledge.bad", ID: "doc_3", Version: 1, Gone: true},
+	}}}
+	now := began.Add(time.Second).Format(time.RFC3339Nano)
+	const handbook, wiki = "knowledge.handbook", "knowledge.wiki"
+	for name, c := range map[string]struct {
+		source, rest, why string
+		origin            Origin
+	}{
+		"the collection":             {handbook, "", "", Internal},
+		"a document":                 {handbook, `,"recordId":"doc_1"`, "", Internal},
+		"a version":                  {handbook, `,"recordId":"doc_1@2","quote":"paid within  Thirty days"`, "", Internal},
+		"another version":            {handbook, `,"recordId":"doc_1@1"`, noRecord, Internal},
+		"one that only a text names": {handbook, `,"recordId":"doc_9"`, noRecord, Internal},
+		"an invented quote":          {handbook, `,"quote":"paid within three days"`, noQuote, Internal},
+		"of another collection":      {handbook, `,"quote":"the sky is green"`, noQuote, Internal},
+		"another's document":         {handbook, `,"recordId":"doc_2"`, noRecord, Internal},
+		"from an address":            {wiki, `,"quote":"the sky is green"`, "", External},
+		"withdrawn":                  {"knowledge.bad", "", gone, Internal},
+	} {
+		all, _, err := CheckCitations(citing(cite(c.source, now, c.rest)), &d, reads, began.Add(2*time.Second))
+		if len(all) != 1 || all[0].Why != c.why || all[0].Verified != (c.why == "") || all[0].Origin != c.origin {
+			t.Errorf("%s: %+v %v", name, all, err)
+		}
+	}
+	d.DataSources.Tables = []string{"knowledge.*"}
+	if all, _, err := CheckCitations(citing(cite(wiki, now, "")), &d, reads, began.Add(2*time.Second)); err != nil || !all[0].Verified {
+		t.Errorf("where all collections are declared: %+v %v", all, err)
+	}
+}
+
 func citing(list string, more ...string) json.RawMessage {
 	return json.RawMessage(`{"action":"WAIT","why":"disk is full","citations":[` + list + `]` + strings.Join(more, "") + `}`)
 }

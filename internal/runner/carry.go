@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -199,7 +200,10 @@ func (r *Runner) reads(ctx context.Context, session string, since time.Time, end
 			case e.Kind == audit.Outcome && s != nil && !s.ended:
 				s.ended = true
 				if e.Decision == "ok" {
-					one, from := r.read(ctx, s.entry, e)
+					one, from, err := r.read(ctx, s.entry, e)
+					if err != nil {
+						return nil, err
+					}
 					if all = append(all, one); from != "" && !slices.Contains(end.Returned, from) {
 						end.Returned = append(end.Returned, from)
 					}
@@ -241,7 +245,7 @@ func labelsOf(s session.Session) (all []string) {
 }
 
 // read is one call, with its result as the record keeps it, and which output of an agent it brought back, if it did.
-func (r *Runner) read(ctx context.Context, intent, outcome audit.Entry) (one run.Read, from string) {
+func (r *Runner) read(ctx context.Context, intent, outcome audit.Entry) (one run.Read, from string, err error) {
 	one = run.Read{CallID: intent.CallID, Operation: intent.Operation, At: intent.At, External: true}
 	if intent.Arguments != nil {
 		one.Arguments = r.kept(ctx, intent.Arguments)
@@ -252,10 +256,15 @@ func (r *Runner) read(ctx context.Context, intent, outcome audit.Entry) (one run
 	if one.Result != nil {
 		from, one.Synthetic = r.returned(one.Result)
 	}
+	if strings.HasPrefix(intent.Operation, agent.KnowledgePrefix) { // the record has none of the texts; agents' words are kept out of them where people add them
+		if one.Documents, err = r.o.Documents(ctx, outcome.Detail); err != nil {
+			return one, "", err
+		}
+	}
 	if op := r.o.Gateway.Catalogue().ByID(intent.Operation); op != nil {
 		one.External = op.Class.Flow.Sensitivity == flow.External || op.Class.Flow.Sensitivity == flow.Both
 	}
-	return one, from
+	return one, from, nil
 }
 
 // kept are the bytes of a payload; nil where they are not kept.

@@ -110,8 +110,15 @@ func printOf(output json.RawMessage, reads []run.Read, input json.RawMessage) fi
 		if one.Arguments == nil || !values.Add(textsOf(one.Arguments)...) || !named.Add(textsAndNames(one.Arguments)...) {
 			break
 		}
-		if one.Result != nil && !one.Synthetic {
-			quoted := slices.DeleteFunc(fingerprint.Of(textsOf(one.Result)...), func(h uint64) bool { return values.Has(h) || named.Has(h) })
+		var texts []string
+		if one.Result != nil {
+			texts = textsOf(one.Result)
+		}
+		for _, d := range one.Documents {
+			texts = append(texts, d.Text)
+		}
+		if len(texts) > 0 && !one.Synthetic {
+			quoted := slices.DeleteFunc(fingerprint.Of(texts...), func(h uint64) bool { return values.Has(h) || named.Has(h) })
 			p = p.Without(quoted)
 		}
 	}

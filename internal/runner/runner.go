@@ -61,14 +61,16 @@ type Store interface {
 type Options struct {
 	Gateway  *gateway.Gateway
 	Store    Store
-	AgentURL func() string              // the address of the agents' side
-	Dir      string                     // the folder for the workspaces of runs of kind command
-	Env      func(name string) string   // the gateway's environment, for secrets
-	Hosts    func(host string) []string // the people whose authority a host has
-	Alert    func(run.Run)              // tells people of a run whose time was over. It may wait for the store
-	Memory   *memory.Budget             // for what models and their tools answer in runs of kind model; nil: there is no bound
-	Log      *slog.Logger
-	Clock    func() time.Time // default time.Now
+	AgentURL func() string            // the address of the agents' side
+	Dir      string                   // the folder for the workspaces of runs of kind command
+	Env      func(name string) string // the gateway's environment, for secrets
+	// Documents are what a call read of the knowledge store, by the detail of its outcome.
+	Documents func(ctx context.Context, detail json.RawMessage) ([]run.Document, error)
+	Hosts     func(host string) []string // the people whose authority a host has
+	Alert     func(run.Run)              // tells people of a run whose time was over. It may wait for the store
+	Memory    *memory.Budget             // for what models and their tools answer in runs of kind model; nil: there is no bound
+	Log       *slog.Logger
+	Clock     func() time.Time // default time.Now
 }
 
 // maxAtOnce bounds the runs that are under way.

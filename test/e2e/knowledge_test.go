@@ -646,3 +646,37 @@ func TestErasureTakesTwoHumans(t *testing.T) {
 		t.Fatalf("%+v, %v", e, err)
 	}
 }
+
+// What an agent recommends cites the documents that its session read: by collection, document and quote. One that was withdrawn since can't be cited.
+func TestCitingDocuments(t *testing.T) {
+	declared := strings.NewReplacer("tables: [incidents]", "tables: [knowledge.handbook]", "read: [incidents.get]", "read: [knowledge.*]").Replace(advisor("", 60_000))
+	w := launch(t, newPlace(t, "knowledge: {collections: {handbook: {trusted: true}}}\n", declared))
+	id := w.addDocument("handbook", "disks.md", "A disk that is full is emptied by whoever is on duty.")
+	w.snapshot()
+	_, token := w.open("incident-advisor")
+	output := func(record, quote string) string {
+		now := time.Now().UTC().Format(time.RFC3339Nano)
+		return fmt.Sprintf(`{"recommendationId":"r1","agentId":"incident-advisor","timestamp":%q,"recommendation":{"action":"WAIT","confidence":0.9,"reasoning":"It is emptied.","evidence":[]},
+			"metadata":{"executionTime":1,"tokensUsed":0,"modelVersion":"none"},"citations":[{"source":"knowledge.handbook","recordId":%q,"quote":%q,"timestamp":%q,"confidence":0.9}]}`, now, record, quote, now)
+	}
+	const path, quote = "/v1/session/self/recommendations", "emptied by whoever is on duty"
+	refused := func(when, record, quote, why string) {
+		t.Helper()
+		if status, answer := w.post(path, token, output(record, quote), nil); status != 422 || !bytes.Contains(answer, []byte(why)) {
+			t.Errorf("%s: %d %s", when, status, answer)
+		}
+	}
+	refused("without having read it", id, quote, "no call of this run read that source")
+	if r := must(t, w.connect(token, revision1125, nil), "knowledge_search", map[string]any{"query": "disk full"}); !strings.Contains(r.text(), "on duty") {
+		t.Fatal(r.text())
+	}
+	refused("an invented quote", id, "emptied by nobody at all", "its quote is not in what was read")
+	refused("another document", "doc_"+strings.Repeat("0", 40), quote, "its record is not in what was read")
+	if status, answer := w.post(path, token, output(id+"@1", quote), nil); status != 201 {
+		t.Errorf("%d %s", status, answer)
+	}
+	if _, err := w.root.WithdrawDocuments(t.Context(), client.KnowledgeWithdrawal{Source: "handbook", Reason: "poisoned"}); err != nil {
+		t.Fatal(err)
+	}
+	refused("withdrawn", id, quote, "was withdrawn or erased")
+}

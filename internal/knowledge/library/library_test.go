@@ -361,9 +361,9 @@ func TestWordsTogetherRankHigher(t *testing.T) {
 	p := open(t, t.TempDir())
 	for _, source := range []string{"handbook", "wiki"} {
 		for i := range 3 {
-			p.add(source, fmt.Sprint("apart", i), "Abroad you pay. Travel, expenses.")
+			p.add(source, fmt.Sprint("apart", i), "Abroad: travel, for expenses.")
 		}
-		p.add(source, "together", "Expenses for travel abroad are paid later than all others, after thirty days.")
+		p.add(source, "together", "Expenses for travel abroad are paid later than all others, after thirty days, by the office that you belong to.")
 	}
 	p.snap()
 	scores := map[string][]float64{}

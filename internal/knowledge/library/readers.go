@@ -67,6 +67,37 @@ type Recorded struct {
 	Read     []Citation `json:"read,omitempty"`
 }
 
+// Passage is what a call read of a document. Of one that was withdrawn or erased since, there is no text.
+type Passage struct {
+	Citation
+	Source, Key, Text string
+	Gone              bool
+}
+
+// Passages are what a call read, by the detail of its outcome.
+func (l *Library) Passages(ctx context.Context, detail json.RawMessage) (all []Passage, err error) {
+	var said Recorded
+	if err := json.Unmarshal(detail, &said); err != nil {
+		return nil, err
+	}
+	for _, c := range said.Read {
+		d, err := l.Document(c.Document)
+		if err != nil {
+			return nil, err
+		}
+		p := Passage{Citation: c, Source: d.Source(), Key: d.Key(), Gone: d.Rights(c.Version).Gone}
+		if !p.Gone {
+			text, err := l.Text(ctx, d, d.Version(c.Version))
+			if err != nil {
+				return nil, err
+			}
+			p.Text = text[c.Span.Start:c.Span.End]
+		}
+		all = append(all, p)
+	}
+	return all, nil
+}
+
 // each calls do for the entries of the log that the filter selects, in their order.
 func each(ctx context.Context, log Log, f audit.Filter, do func(audit.Entry)) error {
 	f.Limit = 500
