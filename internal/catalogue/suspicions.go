@@ -99,7 +99,9 @@ func (c *Catalogue) looksLikeOrder(server string, d call.Definition, members map
 		found = append(threat.SuspicionsIn(listed, "", nil), c.ordersIn(server+"."+d.Name, listed)...)
 		c.remember(key, found)
 	}
-	return slices.ContainsFunc(found, func(s threat.Suspicion) bool { return s.Kind == "order" || s.Kind == threat.ScreenedKind })
+	return slices.ContainsFunc(found, func(s threat.Suspicion) bool {
+		return s.Kind == "order" || s.Kind == threat.ScreenedKind || s.Kind == "encoded" && s.Where == "definition"
+	})
 }
 
 // markTooLong makes every definition of an offer suspicious that is too long to be searched. c.mu is held.

@@ -424,7 +424,7 @@ func sentences(t catalogue.ToolView) (says []string) {
 		say("A person decides about every call, and only one with the role admin.")
 	}
 	if t.Risk != "" {
-		say("Its risk is %s. Amounts, and private data that the session has read, can raise that. Nothing lowers it.", t.Risk)
+		say("Its risk is %s. Amounts, and what the session has read or does for the first time, can raise that. Nothing lowers it.", t.Risk)
 	}
 	return slices.DeleteFunc(says, func(s string) bool { return s == "" })
 }

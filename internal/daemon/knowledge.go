@@ -27,6 +27,7 @@ import (
 	"sallyport.example/internal/knowledge/library"
 	"sallyport.example/internal/knowledge/shelf"
 	"sallyport.example/internal/run"
+	runs "sallyport.example/internal/runner"
 	"sallyport.example/internal/threat"
 )
 
@@ -146,14 +147,17 @@ func (s agentsWords) Imported(ctx context.Context, export, content string) (text
 	return s.d.runs.Imported(ctx, export, content)
 }
 
-// passages are what a call read of the knowledge store, as citations are checked against it.
-func (d *Daemon) passages(ctx context.Context, detail json.RawMessage) (all []run.Document, err error) {
-	read, err := d.books.Passages(ctx, detail)
-	for _, p := range read {
-		address := strings.HasPrefix(p.Key, "https://") || strings.HasPrefix(p.Key, "http://")
-		all = append(all, run.Document{Source: agent.KnowledgePrefix + p.Source, ID: p.Document, Version: p.Version, Text: p.Text, External: address, Gone: p.Gone})
+// passages reads what calls read of the knowledge store, as citations are checked against it.
+func (d *Daemon) passages() runs.Documents {
+	passages := d.books.Passages()
+	return func(ctx context.Context, detail json.RawMessage) (all []run.Document, err error) {
+		read, err := passages.Of(ctx, detail)
+		for _, p := range read {
+			address := strings.HasPrefix(p.Key, "https://") || strings.HasPrefix(p.Key, "http://")
+			all = append(all, run.Document{Source: agent.KnowledgePrefix + p.Source, ID: p.Document, Version: p.Version, Text: p.Text, External: address, Gone: p.Gone, Synthetic: p.Source == knowledge.ExportCollection})
+		}
+		return all, err
 	}
-	return all, err
 }
 
 // openLibrary opens the knowledge store.

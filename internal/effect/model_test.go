@@ -159,6 +159,7 @@ func TestModelTokens(t *testing.T) {
 		"fewer than declared":       {Terms{Output: 1000}, `,"max_tokens":10`, 0, 10},
 		"more than declared":        {Terms{Output: 1000}, `,"max_tokens":2000`, 1000, 1000},
 		"both names":                {Terms{Output: 1000}, `,"max_completion_tokens":3000,"max_tokens":2000`, 1000, 1000},
+		"a low one beside a high":   {Terms{Output: 1000}, `,"max_completion_tokens":3000,"max_tokens":1`, 1000, 1000},
 		"no limit":                  {Terms{Output: 1000}, ``, 1000, 1000},
 		"null":                      {Terms{Output: 1000}, `,"max_tokens":null`, 1000, 1000},
 		"no limit, much declared":   {Terms{Output: 1 << 20}, ``, 0, 0},

@@ -287,6 +287,7 @@ func (c *crossing) again(ctx context.Context) error {
 		return err
 	}
 	set, snap := c.g.view()
+	before := c.decl
 	if c.decl, err = set.declared(c.agent); err != nil {
 		return err
 	}
@@ -298,7 +299,14 @@ func (c *crossing) again(ctx context.Context) error {
 	if now == nil {
 		return fault.New(fault.ToolUnknown, "The tool changed while the call waited for an answer.").Try("Look at the list of tools again.")
 	}
-	c.use(now)
+	if c.use(now); effect.Asks(now) { // its limits were made of the declaration and the model as they were
+		if before.Digest != c.decl.Digest {
+			return fault.New(fault.Conflict, "The agent's declaration changed while the request waited.").Try("Send the request again.")
+		}
+		if _, err := c.terms(); err != nil {
+			return err
+		}
+	}
 	c.understand() // of the operation that was found anew: what the arguments make of it holds for each judgement
 	if c.declaration != nil {
 		d, err := c.g.store.Declaration(ctx, c.declaration.ID)

@@ -475,10 +475,19 @@ func (g *Gateway) decideSteps(j planned.Judged, steps []planned.Step, waits stri
 	return d
 }
 
+// TakeTurn counts what an agent asks for in a session against its rate, like a call.
+func (g *Gateway) TakeTurn(ctx context.Context, p identity.Principal, sessionID string) error {
+	l, err := g.sessionOf(ctx, p, sessionID)
+	if err != nil {
+		return err
+	}
+	return g.takeTurn(l)
+}
+
 // takeTurn counts a plan against the session's rate, like a call: judging one is work.
 func (g *Gateway) takeTurn(l *live) error {
 	if wait, ok := l.rates.Calls.Take(g.now()); !ok {
-		return fault.New(fault.LimitRate, "At most %d calls, declarations and plans a minute in one session.", g.tierOfAgent(l.current.Load().Agent).CallsPerMinute).Try("Try again in %s.", wait.Round(time.Millisecond))
+		return fault.New(fault.LimitRate, "At most %d calls, declarations, plans and recommendations a minute in one session.", g.tierOfAgent(l.current.Load().Agent).CallsPerMinute).Try("Try again in %s.", wait.Round(time.Millisecond))
 	}
 	return nil
 }

@@ -16,6 +16,9 @@ import (
 	"sallyport.example/internal/models/wire"
 )
 
+// forms are those that a run asks its model in: one of each provider.
+var forms = []wire.Form{wire.Messages, wire.Chat}
+
 // calling is an answer of a model that asks for so many calls, and saying one that answers with a text; each took so many tokens.
 func calling(form wire.Form, calls, tokens int) string {
 	if form == wire.Chat {
@@ -66,7 +69,7 @@ func options(form wire.Form, c *corridor) Options {
 
 // Every bound ends the work, with a reason, and each request has a form that the model door accepts.
 func TestBounds(t *testing.T) {
-	for _, form := range wire.Forms {
+	for _, form := range forms {
 		stop, cut := "end_turn", "max_tokens"
 		if form == wire.Chat {
 			stop, cut = "stop", "length"
@@ -122,7 +125,7 @@ func TestBounds(t *testing.T) {
 
 // A request allows its answer no more tokens than the declaration has left, without those of the request itself.
 func TestTokensOfAnAnswer(t *testing.T) {
-	for _, form := range wire.Forms {
+	for _, form := range forms {
 		door := &corridor{answers: []string{calling(form, 1, 600), saying(form, "{}", "stop", 1)}, read: "text"}
 		o := options(form, door)
 		o.MaxTokens = 1000
@@ -142,7 +145,7 @@ func TestTokensOfAnAnswer(t *testing.T) {
 
 // Arguments that are no object reach no tool, and no call begins after the end of the run.
 func TestCallsThatAreNotMade(t *testing.T) {
-	for _, form := range wire.Forms {
+	for _, form := range forms {
 		broken := strings.NewReplacer(`"input":{}`, `"input":[]`, `"arguments":"{}"`, `"arguments":"{"`).Replace(calling(form, 1, 10))
 		door := &corridor{answers: []string{broken, saying(form, "{}", "stop", 1)}}
 		if _, err := Run(t.Context(), options(form, door)); err != nil || door.calls != 0 {
@@ -168,7 +171,7 @@ func TestCallsThatAreNotMade(t *testing.T) {
 // What a tool brought is given on word for word, and a refusal so that the model can act on it.
 func TestResults(t *testing.T) {
 	const text = "\u201cfenced\u201d <text>\n with & all of it "
-	for _, form := range wire.Forms {
+	for _, form := range forms {
 		door := &corridor{answers: []string{calling(form, 1, 1), saying(form, "{}", "stop", 1)}, read: text}
 		o := options(form, door)
 		if _, err := Run(t.Context(), o); err != nil {
@@ -243,7 +246,7 @@ func TestSystem(t *testing.T) {
 }
 
 func FuzzRead(f *testing.F) {
-	for _, form := range wire.Forms {
+	for _, form := range forms {
 		f.Add(calling(form, 2, 1))
 		f.Add(saying(form, "{}", "stop", 1))
 	}
@@ -253,7 +256,7 @@ func FuzzRead(f *testing.F) {
 		if err != nil {
 			return
 		}
-		for _, form := range wire.Forms {
+		for _, form := range forms {
 			talk := newTalk(options(form, nil))
 			s, err := talk.read(answer)
 			if err != nil {

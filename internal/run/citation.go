@@ -85,6 +85,10 @@ type Document struct {
 	Text     string // of the part that was read
 	External bool   // it is from an address
 	Gone     bool   // it was withdrawn or erased since
+	// Synthetic says that an agent's words are in it, which a person let in: whoever repeats them repeats the agent.
+	Synthetic bool
+
+	plain string // the words of Text
 }
 
 // maxCitations bounds the citations that are looked at.
@@ -97,6 +101,11 @@ func CheckCitations(output json.RawMessage, d *agent.Declaration, reads []Read, 
 	given, err := readCitations(output)
 	if err != nil {
 		return nil, q, err
+	}
+	for _, r := range reads {
+		for i := range r.Documents {
+			r.Documents[i].plain = plainWords(r.Documents[i].Text)
+		}
 	}
 	declared := slices.Concat(d.DataSources.Tables, d.DataSources.APIs, d.DataSources.Models)
 	for i, c := range given {
@@ -252,7 +261,7 @@ func (r *Read) hasRecord(id string) bool {
 func (r *Read) has(text string) bool {
 	want := plainWords(text)
 	return r.Result != nil && within(r.Result, text) ||
-		want != "" && slices.ContainsFunc(r.Documents, func(d Document) bool { return hasWords(plainWords(d.Text), want) })
+		want != "" && slices.ContainsFunc(r.Documents, func(d Document) bool { return hasWords(d.plain, want) })
 }
 
 // within looks a text up in the texts of checked JSON, as whole words, whatever white space and case they are written with.

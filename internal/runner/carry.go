@@ -181,6 +181,7 @@ func (r *Runner) reads(ctx context.Context, session string, since time.Time, end
 		entry audit.Entry
 		ended bool
 	}
+	documents := r.o.Documents()
 	calls := map[string]*started{}
 	var order []string
 	for f := (audit.Filter{Session: session, From: since.Add(-time.Minute)}); ; {
@@ -200,7 +201,7 @@ func (r *Runner) reads(ctx context.Context, session string, since time.Time, end
 			case e.Kind == audit.Outcome && s != nil && !s.ended:
 				s.ended = true
 				if e.Decision == "ok" {
-					one, from, err := r.read(ctx, s.entry, e)
+					one, from, err := r.read(ctx, s.entry, e, documents)
 					if err != nil {
 						return nil, err
 					}
@@ -245,7 +246,7 @@ func labelsOf(s session.Session) (all []string) {
 }
 
 // read is one call, with its result as the record keeps it, and which output of an agent it brought back, if it did.
-func (r *Runner) read(ctx context.Context, intent, outcome audit.Entry) (one run.Read, from string, err error) {
+func (r *Runner) read(ctx context.Context, intent, outcome audit.Entry, documents Documents) (one run.Read, from string, err error) {
 	one = run.Read{CallID: intent.CallID, Operation: intent.Operation, At: intent.At, External: true}
 	if intent.Arguments != nil {
 		one.Arguments = r.kept(ctx, intent.Arguments)
@@ -257,8 +258,16 @@ func (r *Runner) read(ctx context.Context, intent, outcome audit.Entry) (one run
 		from, one.Synthetic = r.returned(one.Result)
 	}
 	if strings.HasPrefix(intent.Operation, agent.KnowledgePrefix) { // the record has none of the texts; agents' words are kept out of them where people add them
-		if one.Documents, err = r.o.Documents(ctx, outcome.Detail); err != nil {
+		if one.Documents, err = documents(ctx, outcome.Detail); err != nil {
 			return one, "", err
+		}
+		for i, d := range one.Documents {
+			if d.Synthetic { // people answered it, and it came in as that
+				continue
+			}
+			if id, found := r.Returned(d.Text); found {
+				one.Documents[i].Synthetic, from = true, id
+			}
 		}
 	}
 	if op := r.o.Gateway.Catalogue().ByID(intent.Operation); op != nil {

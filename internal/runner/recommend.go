@@ -65,6 +65,9 @@ func (r *Runner) Submit(ctx context.Context, p identity.Principal, sessionID str
 	if err := r.o.Gateway.Approved(d); err != nil {
 		return rec, err
 	}
+	if err := r.o.Gateway.TakeTurn(ctx, p, s.ID); err != nil { // the record of the session is read for each
+		return rec, err
+	}
 	if output, err = run.ReadOutput(output, d); err != nil {
 		return rec, err
 	}

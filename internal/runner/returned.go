@@ -115,7 +115,9 @@ func printOf(output json.RawMessage, reads []run.Read, input json.RawMessage) fi
 			texts = textsOf(one.Result)
 		}
 		for _, d := range one.Documents {
-			texts = append(texts, d.Text)
+			if !d.Synthetic {
+				texts = append(texts, d.Text)
+			}
 		}
 		if len(texts) > 0 && !one.Synthetic {
 			quoted := slices.DeleteFunc(fingerprint.Of(texts...), func(h uint64) bool { return values.Has(h) || named.Has(h) })

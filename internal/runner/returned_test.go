@@ -37,6 +37,7 @@ func TestEchoedWordsStayTheAgents(t *testing.T) {
 		{"a source said it", []run.Read{source, {Arguments: text("turbine"), Result: text(own), At: at(2)}}, false},
 		{"a source said it before the agent did", []run.Read{source, {Arguments: text("turbine"), Result: text(own), At: at(2)}, {Arguments: text(own), Result: text(own), At: at(3)}}, false},
 		{"a document says it", []run.Read{source, {Arguments: text("turbine"), Documents: []run.Document{{Text: own}}, At: at(2)}}, false},
+		{"a document that has an agent's words", []run.Read{source, {Arguments: text("turbine"), Documents: []run.Document{{Text: own, Synthetic: true}}, At: at(2)}}, true},
 		{"a tool echoes its arguments", []run.Read{source, {Arguments: text(own), Result: text("You said: " + own), At: at(2)}}, true},
 		{"a tool puts two arguments together", []run.Read{source, {Arguments: text(strings.Join(words[:12], " "), strings.Join(words[12:], " ")), Result: text(own), At: at(2)}}, true},
 		{"a later call reads what an earlier one wrote", []run.Read{source, {Arguments: text("n"), Result: text(own), At: at(3)}, {Arguments: text(own), At: at(2)}}, true},

@@ -59,19 +59,21 @@ type Store interface {
 
 // Options are the options of New. Every field without a stated default is needed.
 type Options struct {
-	Gateway  *gateway.Gateway
-	Store    Store
-	AgentURL func() string            // the address of the agents' side
-	Dir      string                   // the folder for the workspaces of runs of kind command
-	Env      func(name string) string // the gateway's environment, for secrets
-	// Documents are what a call read of the knowledge store, by the detail of its outcome.
-	Documents func(ctx context.Context, detail json.RawMessage) ([]run.Document, error)
+	Gateway   *gateway.Gateway
+	Store     Store
+	AgentURL  func() string              // the address of the agents' side
+	Dir       string                     // the folder for the workspaces of runs of kind command
+	Env       func(name string) string   // the gateway's environment, for secrets
+	Documents func() Documents           // begins to read what the calls of one session read of the knowledge store; default: nothing
 	Hosts     func(host string) []string // the people whose authority a host has
 	Alert     func(run.Run)              // tells people of a run whose time was over. It may wait for the store
 	Memory    *memory.Budget             // for what models and their tools answer in runs of kind model; nil: there is no bound
 	Log       *slog.Logger
 	Clock     func() time.Time // default time.Now
 }
+
+// Documents are what a call read of the knowledge store, by the detail of its outcome.
+type Documents func(ctx context.Context, detail json.RawMessage) ([]run.Document, error)
 
 // maxAtOnce bounds the runs that are under way.
 const maxAtOnce = 200
@@ -99,6 +101,11 @@ type Runner struct {
 func New(ctx context.Context, o Options) (*Runner, error) {
 	if o.Clock == nil {
 		o.Clock = time.Now
+	}
+	if o.Documents == nil {
+		o.Documents = func() Documents {
+			return func(context.Context, json.RawMessage) ([]run.Document, error) { return nil, nil }
+		}
 	}
 	if o.Dir == "" { // what is in the folder is removed: it must not be just any
 		return nil, errors.New("there is no folder for the workspaces of runs")

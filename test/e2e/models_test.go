@@ -417,6 +417,16 @@ func TestModelsReadToolResults(t *testing.T) {
 		if status, body := w.post(form.path, token, fmt.Sprintf(form.turn, "From somewhere else."), nil); status != 200 || !strings.Contains(labels(), "untrusted") {
 			t.Errorf("%s: another: %d %s, %s", name, status, body, labels())
 		}
+		kind, has := map[string]string{"chat": "text", "responses": "input_text"}[name]
+		if !has { // it has no part that stands beside a text
+			continue
+		}
+		session, token = w.open("bot")
+		must(t, w.connect(token, revision1125, nil), "files_trusted", map[string]any{})
+		parts := `[{"type":"` + kind + `","text":"All is well."},{"type":"refusal","refusal":"Do as you please."}]`
+		if status, body := w.post(form.path, token, strings.Replace(form.turn, "%q", parts, 1), nil); status == 200 && !strings.Contains(labels(), "untrusted") {
+			t.Errorf("%s: a delivered result with more in it: %d %s, %s", name, status, body, labels())
+		}
 	}
 }
 

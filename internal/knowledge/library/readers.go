@@ -3,6 +3,7 @@ package library
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -74,28 +75,58 @@ type Passage struct {
 	Gone              bool
 }
 
-// Passages are what a call read, by the detail of its outcome.
-func (l *Library) Passages(ctx context.Context, detail json.RawMessage) (all []Passage, err error) {
+// maxPassages bounds the documents whose passages are read, in bytes of their texts.
+const maxPassages = 32 << 20
+
+// Passages reads what calls read of documents: each text once, and at most maxPassages bytes of all. It is for one goroutine.
+type Passages struct {
+	l     *Library
+	texts map[string]string // by document and version
+	size  int
+}
+
+// Passages returns a reader of passages.
+func (l *Library) Passages() *Passages { return &Passages{l: l, texts: map[string]string{}} }
+
+// Of are what a call read, by the detail of its outcome. Those of documents beyond the bound have no text.
+func (r *Passages) Of(ctx context.Context, detail json.RawMessage) (all []Passage, err error) {
 	var said Recorded
 	if err := json.Unmarshal(detail, &said); err != nil {
 		return nil, err
 	}
 	for _, c := range said.Read {
-		d, err := l.Document(c.Document)
+		d, err := r.l.Document(c.Document)
 		if err != nil {
 			return nil, err
 		}
 		p := Passage{Citation: c, Source: d.Source(), Key: d.Key(), Gone: d.Rights(c.Version).Gone}
 		if !p.Gone {
-			text, err := l.Text(ctx, d, d.Version(c.Version))
+			text, err := r.text(ctx, d, c.Version)
 			if err != nil {
 				return nil, err
 			}
-			p.Text = text[c.Span.Start:c.Span.End]
+			p.Text = text[min(c.Span.Start, len(text)):min(c.Span.End, len(text))]
 		}
 		all = append(all, p)
 	}
 	return all, nil
+}
+
+// text is the text of a version; "" beyond the bound.
+func (r *Passages) text(ctx context.Context, d *knowledge.Document, version int) (string, error) {
+	key := fmt.Sprintf("%s@%d", d.ID(), version)
+	if text, has := r.texts[key]; has {
+		return text, nil
+	}
+	if r.size > maxPassages {
+		return "", nil
+	}
+	text, err := r.l.Text(ctx, d, d.Version(version))
+	if err == nil {
+		r.texts[key] = text
+		r.size += len(text)
+	}
+	return text, err
 }
 
 // each calls do for the entries of the log that the filter selects, in their order.

@@ -112,14 +112,17 @@ func hasImage(content json.RawMessage) bool {
 	return false
 }
 
+// textsIn are the texts of a tool's result. A part that is no text stands there whole, so nobody takes the result for one that was delivered word for word.
 func textsIn(content json.RawMessage) (all []string) {
 	if s, ok := call.Text(content); ok {
 		return []string{s}
 	}
 	for e := range call.Elements(content) {
-		if s, ok := call.GetText(e, "text"); ok {
-			all = append(all, s)
+		s, ok := call.GetText(e, "text")
+		if kind, _ := call.GetText(e, "type"); !ok || kind == "refusal" {
+			s = string(e)
 		}
+		all = append(all, s)
 	}
 	return all
 }

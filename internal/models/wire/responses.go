@@ -57,8 +57,8 @@ var responsesItems = map[string]check{
 	"local_shell_call": of(fields{"type": name, "id": orNull(name), "status": orNull(name), "call_id": name, "action": object}, "call_id", "action"),
 	"apply_patch_call": of(fields{"type": name, "id": orNull(name), "status": orNull(name), "call_id": name, "operation": object}, "call_id", "operation"),
 	"reasoning": of(fields{
-		"type": name, "id": orNull(name), "status": orNull(name), "summary": list(of(fields{"type": name, "text": text}, "text")),
-		"content": orNull(list(of(fields{"type": name, "text": text}, "text"))), "encrypted_content": orNull(text),
+		"type": name, "id": orNull(name), "status": orNull(name), "summary": list(of(fields{"type": word("summary_text"), "text": text}, "text")),
+		"content": orNull(list(of(fields{"type": word("reasoning_text"), "text": text}, "text"))), "encrypted_content": orNull(text),
 	}, "summary"),
 	"item_reference": kept("An item's id"),
 }

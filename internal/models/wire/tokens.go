@@ -46,12 +46,20 @@ func Estimate(form Form, body []byte) int64 {
 	}
 	total := overhead + EstimateText(string(body))
 	for e := range contentOf(form, body) {
-		switch kind, _ := call.GetText(e, "type"); kind {
-		case "image", "image_url", "input_image":
+		if isImage(e) {
 			total += imageTokens - EstimateText(string(e))
 		}
 	}
 	return total
+}
+
+// isImage tells a part of a conversation that is an image, and has no text.
+func isImage(part json.RawMessage) bool {
+	if _, has := call.Get(part, "text"); has {
+		return false
+	}
+	kind, _ := call.GetText(part, "type")
+	return slices.Contains([]string{"image", "image_url", "input_image"}, kind)
 }
 
 // EstimateText is how many tokens a text is taken for.
@@ -118,12 +126,13 @@ func contentOf(form Form, body []byte) func(yield func(json.RawMessage) bool) {
 // limits are the members that bound an answer, by form; the first is the one that is set where none is there.
 var limits = map[Form][]string{Messages: {"max_tokens"}, Chat: {"max_completion_tokens", "max_tokens"}, Responses: {"max_output_tokens"}}
 
-// OutputLimit is how many tokens a request lets its answer have; 0: it says nothing, or it has no answer of tokens.
+// OutputLimit is how many tokens a request lets its answer have: of two limits the larger, since the provider may go by either. 0: it says nothing, or it has no
+// answer of tokens.
 func OutputLimit(form Form, body []byte) (most int64) {
 	for _, name := range limits[form] {
 		raw, _ := call.Get(body, name)
-		if n, err := strconv.ParseInt(string(raw), 10, 64); err == nil && n > 0 && (most == 0 || n < most) {
-			most = n
+		if n, err := strconv.ParseInt(string(raw), 10, 64); err == nil {
+			most = max(most, n)
 		}
 	}
 	return most

@@ -371,3 +371,21 @@ func TestResponsesKeepNothing(t *testing.T) {
 		}
 	}
 }
+
+// What has a text is counted as one, whatever it calls itself; an image is as many tokens as the largest.
+func TestEstimate(t *testing.T) {
+	long := strings.Repeat("word", 100_000)
+	for name, c := range map[string]struct {
+		form       Form
+		body       string
+		least, top int64
+	}{
+		"text":                      {Chat, `{"messages":[{"content":"` + long + `"}]}`, 100_000, 101_000},
+		"an image":                  {Chat, `{"messages":[{"content":[{"type":"image_url","image_url":{"url":"data:` + long + `"}}]}]}`, imageTokens, imageTokens + 1000},
+		"a text that says it's one": {Responses, `{"input":[{"type":"reasoning","content":[{"type":"input_image","text":"` + long + `"}]}]}`, 100_000, 101_000},
+	} {
+		if n := Estimate(c.form, []byte(c.body)); n < c.least || n > c.top {
+			t.Errorf("%s: %d", name, n)
+		}
+	}
+}
