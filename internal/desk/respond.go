@@ -30,7 +30,7 @@ type Response struct {
 func (d *Desk) Respond(ctx context.Context, voter approval.Voter, r Response) (Question, error) {
 	a, err := d.respond(ctx, voter, r)
 	if err == nil {
-		return d.question(ctx, a), nil
+		return d.question(a, d.sessions(ctx)), nil
 	}
 	return Question{}, d.refusedAnswer(ctx, voter, a, "approval."+verb(r.Decision), err)
 }

@@ -67,8 +67,8 @@ type Earlier struct {
 const maxListed = 2 << 10
 
 // listed returns a question as lists have it.
-func (d *Desk) listed(ctx context.Context, a approval.Approval) Question {
-	q := d.question(ctx, a)
+func (d *Desk) listed(a approval.Approval, of sessions) Question {
+	q := d.question(a, of)
 	q.Evidence = nil
 	if len(q.Arguments) > maxListed {
 		q.ArgumentsSize, q.Arguments = len(q.Arguments), nil
@@ -76,7 +76,26 @@ func (d *Desk) listed(ctx context.Context, a approval.Approval) Question {
 	return q
 }
 
-func (d *Desk) question(ctx context.Context, a approval.Approval) Question {
+// sessions finds a session by its id; false where it can't be read.
+type sessions func(id string) (session.Session, bool)
+
+// sessions reads each session once: the questions of a list are often of the same.
+func (d *Desk) sessions(ctx context.Context) sessions {
+	known := map[string]session.Session{}
+	return func(id string) (session.Session, bool) {
+		s, has := known[id]
+		if !has {
+			var err error
+			if s, err = d.o.Store.Session(ctx, id); err != nil {
+				return s, false
+			}
+			known[id] = s
+		}
+		return s, true
+	}
+}
+
+func (d *Desk) question(a approval.Approval, of sessions) Question {
 	a.State = a.StateAt(d.o.Now())
 	q := Question{Approval: a, SessionLabels: []string{}}
 	if a.State == approval.Damaged {
@@ -89,7 +108,7 @@ func (d *Desk) question(ctx context.Context, a approval.Approval) Question {
 		q.Tool = now.Says
 	}
 	q.Line, q.Unconfirmed = review.Line(now.Action, now.Roles, a), review.UnconfirmedIn(a)
-	if s, err := d.o.Store.Session(ctx, a.Session); err == nil { // its state helps to decide; the decision is judged again anyway
+	if s, ok := of(a.Session); ok { // its state helps to decide; the decision is judged again anyway
 		q.SessionPhase = s.Phase
 		for _, h := range s.Labels {
 			q.SessionLabels = append(q.SessionLabels, string(h.Label))
@@ -130,9 +149,9 @@ func (d *Desk) Silent(ctx context.Context) ([]Question, error) {
 
 func (d *Desk) list(ctx context.Context, f Filter) ([]Question, error) {
 	found, err := d.o.Store.Approvals(ctx, f)
-	page := []Question{}
+	page, of := []Question{}, d.sessions(ctx)
 	for _, a := range found {
-		page = append(page, d.listed(ctx, a))
+		page = append(page, d.listed(a, of))
 	}
 	return page, err
 }
@@ -143,9 +162,10 @@ func (d *Desk) Question(ctx context.Context, id string) (Question, error) {
 	if err != nil {
 		return Question{}, err
 	}
-	q := d.question(ctx, a)
-	s, err := d.o.Store.Session(ctx, a.Session)
-	if err == nil {
+	of := d.sessions(ctx)
+	q := d.question(a, of)
+	s, ok := of(a.Session)
+	if ok {
 		q.Held, q.UserRequest, q.Plan = s.Labels, s.UserRequest, s.Plan
 	}
 	if a.ModifiedFrom != "" {
