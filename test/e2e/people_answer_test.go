@@ -449,7 +449,7 @@ func TestPeopleExpires(t *testing.T) {
 	q := d.waits(1)[0]
 	b.open(d.admin + "/approvals/" + q.ApprovalID)
 	b.see("1 approval ·")
-	b.see("expired Nobody decided until")
+	b.see("expired No answer until")
 	b.see("There is nothing to answer any more")
 	if eval[bool](b, "!!document.querySelector('#do-approve')") {
 		t.Error("it can still be approved")

@@ -216,7 +216,7 @@ func TestPeopleReconnect(t *testing.T) {
 	line.cut()
 	asksPeople(t, cs, "bank_transfer", pay(480))
 	w.waits(1)
-	b.see("The gateway can’t be reached: what stands here may be old.")
+	b.see("The gateway can’t be reached: this page may be old.")
 	b.unseen("480 EUR")
 	b.shot("stale")
 	line.down.Store(false)
