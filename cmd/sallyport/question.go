@@ -140,11 +140,7 @@ func question(a *client.Approval, width int, now time.Time) (rows []string, whol
 	s.surroundings(a)
 	s.field("declaration", a.DeclarationID)
 	for _, v := range a.Votes {
-		own := ""
-		if v.Own {
-			own = " (own request)"
-		}
-		s.field("answer", show(v.At)+" "+v.Person+own+": "+v.Decision+reasonText(v.Comment))
+		s.field("answer", show(v.At)+" "+v.Person+ownMark(v.Own)+": "+v.Decision+reasonText(v.Comment))
 	}
 	s.field("reason", a.Reason)
 	s.field("replaced by", a.ReplacedBy)
@@ -260,10 +256,7 @@ func (s *sheet) surroundings(a *client.Approval) {
 		if len(e.By) > 0 {
 			by = " by " + show(e.By)
 		}
-		if e.Own {
-			by += " (own request)"
-		}
-		s.field("earlier", show(e.At)+" "+e.State+by+": "+e.Operation+" of "+e.AgentID+" to "+e.Destination+reasonText(e.Reason))
+		s.field("earlier", show(e.At)+" "+e.State+by+ownMark(e.Own)+": "+e.Operation+" of "+e.AgentID+" to "+e.Destination+reasonText(e.Reason))
 	}
 }
 
@@ -481,4 +474,12 @@ func (s *sheet) difference(before, after []string) {
 			s.lines("+ |", line)
 		}
 	})
+}
+
+// ownMark stands behind the name of a person who answered their own request.
+func ownMark(own bool) string {
+	if own {
+		return " (own request)"
+	}
+	return ""
 }

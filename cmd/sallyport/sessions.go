@@ -250,11 +250,7 @@ func sessionRows(s *client.Session, width int) (rows []string, whole bool) {
 	t.field("plan", fmt.Sprintf("%s, %s, %d steps", s.Plan.PlanID, s.Plan.State, len(s.Plan.Steps)))
 	t.field("why a person is asked", s.Plan.Why)
 	if s.Plan.DecidedBy != "" {
-		own := ""
-		if s.Plan.Own {
-			own = " (own request)"
-		}
-		t.field("decided", show(s.Plan.DecidedAt)+" by "+s.Plan.DecidedBy+own+reasonText(s.Plan.Reason))
+		t.field("decided", show(s.Plan.DecidedAt)+" by "+s.Plan.DecidedBy+ownMark(s.Plan.Own)+reasonText(s.Plan.Reason))
 	}
 	if !t.steps(s.Plan) {
 		t.field("", "sallyport sessions show "+s.SessionID+" --output json has all of it, and its digest")
