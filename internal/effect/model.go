@@ -122,8 +122,13 @@ func Uses(e Effect, parameters []byte) (tokens, cost int64) {
 		return 0, 0
 	}
 	r := wire.Unpack(parameters)
-	u := wire.Usage{Input: wire.Estimate(r.Form, r.Body), Output: wire.OutputLimit(r.Form, r.Body)}
+	u := atMost(r)
 	return u.Input + u.Output, m.cost(u)
+}
+
+// atMost is what a request may use, as long as its provider has counted nothing.
+func atMost(r wire.Request) wire.Usage {
+	return wire.Usage{Input: wire.Estimate(r.Form, r.Body), Output: wire.OutputLimit(r.Form, r.Body), Estimated: true}
 }
 
 func (m model) cost(u wire.Usage) int64 {
@@ -151,7 +156,7 @@ func (m model) Act(ctx context.Context, r Run) (Result, error) {
 	if err != nil {
 		used, said := wire.UsageOf(answer.Body)
 		if !said { // nobody knows how much of an answer that did not come was made
-			used = wire.Usage{Input: wire.Estimate(asked.Form, asked.Body), Output: wire.OutputLimit(asked.Form, asked.Body), Estimated: true}
+			used = atMost(asked)
 		}
 		return Result{Record: m.failed(answer.Status, err, used)}, err
 	}
