@@ -117,6 +117,7 @@ func (r *Runner) follow() {
 	defer end()
 	tick := time.NewTicker(lookAgain)
 	defer tick.Stop()
+	r.expireAll()
 	for {
 		r.settleAll()
 		select {
@@ -124,18 +125,23 @@ func (r *Runner) follow() {
 			return
 		case <-changed:
 		case <-tick.C:
+			r.expireAll()
 		}
 	}
 }
 
-// settleAll settles what waits, and ends what nobody answered in time.
-func (r *Runner) settleAll() {
-	ctx := context.Background() // what is approved is carried out whole
+// expireAll ends what nobody answered in time, though no question was asked.
+func (r *Runner) expireAll() {
 	for _, state := range []run.RecommendationState{run.Advice, run.Blocked} {
-		if err := r.expire(ctx, state); err != nil {
+		if err := r.expire(context.Background(), state); err != nil {
 			r.o.Log.Error("recommendations that are too old to be answered are not ended yet", "error", err)
 		}
 	}
+}
+
+// settleAll settles what waits.
+func (r *Runner) settleAll() {
+	ctx := context.Background() // what is approved is carried out whole
 	waiting, err := r.o.Store.Recommendations(ctx, run.RecommendationFilter{State: run.Pending, Limit: 1000})
 	if err != nil {
 		r.o.Log.Error("the recommendations that wait can't be read", "error", err)
