@@ -50,6 +50,14 @@ const (
 	PlansByPerson Approver = "person" // always a person
 )
 
+// Streaming says when the text of a model's streamed answer leaves.
+type Streaming string
+
+const (
+	StreamsLive Streaming = "live" // as it comes; what can act waits for the outcome in any case. The default
+	StreamsHeld Streaming = "hold" // once the outcome is on record, as in a run
+)
+
 // Bounds of AG-8, in milliseconds.
 const (
 	DefaultExecutionTime = 30_000
@@ -87,6 +95,8 @@ type Declaration struct {
 	// Structured gives a program the structured content of results that are not trusted as their server sent it, beside the fenced text. False is left
 	// out, too.
 	Structured bool `json:"structured,omitempty"`
+	// Stream says when the text of a model's streamed answer leaves. "" is StreamsLive, and left out, too.
+	Stream Streaming `json:"stream,omitempty"`
 	// Knowledge says which labelled documents of the knowledge store the agent may read. None is left out, too.
 	Knowledge Knowledge `json:"knowledge,omitzero"`
 	// Run says how the agent's runs are carried out; nil: it has none. RecommendationActions says what each action that its output can recommend calls.

@@ -34,6 +34,7 @@ func (r *reader) ours(d *Declaration) []field {
 		{"sessions", "", word(r, &d.Sessions, ByHost, BySelf)},
 		{"sessionsSideBySide", "", r.boolean(&d.SessionsSideBySide)},
 		{"structured", "", r.boolean(&d.Structured)},
+		{"stream", "", word(r, &d.Stream, StreamsLive, StreamsHeld)},
 		{"trustTier", "", r.checked(&d.TrustTier, checkWord)},
 		{"quotas", "", func(at string, n *yaml.Node) { r.quotas(at, n, &d.Quotas) }},
 		{"dependsOn", "", r.list(&d.DependsOn, checkID)},

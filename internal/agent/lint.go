@@ -12,6 +12,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"sallyport.example/internal/display"
+	"sallyport.example/internal/models/wire"
 )
 
 // Lint reports which of the source's twelve violations (AG-12) can be seen in the declaration. Two can't be seen in one: an agent that others depend on
@@ -72,16 +73,6 @@ func Lint(d *Declaration, pinned ...string) []Problem {
 			}
 		}
 	}
-	for _, reserved := range []struct {
-		field, what string
-		set         bool
-	}{
-		{"hostedTools", "tools that a model's provider runs are refused", len(d.HostedTools) > 0},
-	} {
-		if reserved.set {
-			add("", P2, reserved.field, "this version does not use it yet: "+reserved.what, "don't rely on it; it may stay for a later version")
-		}
-	}
 	// 11 and 12: versions
 	if d.Version == "" {
 		add("A-11", P2, "version", "the declaration is not versioned", "add a semantic version")
@@ -100,6 +91,14 @@ func lintExceptions(d *Declaration) (all []Problem) {
 	// What it reads in one session it could send in the other
 	if d.SessionsSideBySide {
 		add("sessionsSideBySide", "the agent may use its own session beside those that hosts and people open for it: what one refuses, it can do in the other", "remove it; the agent then uses the session_token that it is given")
+	}
+	for i, tool := range d.HostedTools {
+		field := "hostedTools[" + strconv.Itoa(i) + "]"
+		if !slices.Contains(wire.Hostable, tool) {
+			add(field, "no declaration allows "+display.Quote(tool, shownMost), "write "+strings.Join(wire.Hostable, ", ")+", or remove it")
+			continue
+		}
+		add(field, "the model's provider runs "+tool+" where no rule of this gateway holds, and what it brings is seen by nobody here before the model", "remove it, and use comm_search and comm_fetch, unless the agent needs it")
 	}
 	// A fence is text; a field of structured content has none
 	if d.Structured {

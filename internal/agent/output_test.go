@@ -6,18 +6,16 @@ import (
 	"testing"
 )
 
-// A key that does nothing yet is named for as long as it is set.
-func TestReservedKeysAreNamed(t *testing.T) {
-	for field, set := range map[string]func(*Declaration){
-		"hostedTools": func(d *Declaration) { d.HostedTools = []string{"web_search"} },
-	} {
+// Tools that a model's provider runs are named for as long as they are declared, and so is one that nothing allows.
+func TestHostedToolsAreNamed(t *testing.T) {
+	for tool, want := range map[string]string{"web_search": "the model's provider runs web_search", "code_execution": "the model's provider runs code_execution", "file_search": "no declaration allows"} {
 		d := Local()
 		if all := Lint(&d); len(all) > 0 {
 			t.Fatalf("the built-in declaration: %+v", all)
 		}
-		set(&d)
-		if all := Lint(&d); len(all) != 1 || all[0].Field != field || all[0].Severity != P2 || !strings.Contains(all[0].Problem, "does not use it yet") {
-			t.Errorf("%s: %+v", field, all)
+		d.HostedTools = []string{tool}
+		if all := Lint(&d); len(all) != 1 || all[0].Field != "hostedTools[0]" || all[0].Severity != P1 || !strings.Contains(all[0].Problem, want) {
+			t.Errorf("%s: %+v", tool, all)
 		}
 	}
 }

@@ -59,6 +59,10 @@ func (c *Catalogue) models(s *Snapshot) {
 			Listed: true, Named: true, ExposeAs: m.ID, Timeout: m.Timeout,
 		}, ModelServer, m.ID, call.Model)
 		op.Model, op.Hash = m, call.HashBytes([]byte(string(m.Provider)+"\x00"+m.ID))
+		outside := op.Class
+		outside.Flow.BlockedBy, outside.ExternalIO = nil, true
+		op.Hosting = c.classified(outside, ModelServer, m.ID, call.Model)
+		op.Hosting.Model, op.Hosting.Hash = m, op.Hash
 		s.byID[op.ID] = op
 	}
 }

@@ -128,6 +128,8 @@ type Operation struct {
 
 	Command *Command // what runs it, of a built-in operation; nil: an upstream server
 	Model   *Model   // of a model; nil of everything else
+	// Hosting is a model's operation where its provider runs tools for a request: external I/O, to which no label may go. nil of everything else.
+	Hosting *Operation
 
 	Check func(value []byte) error // structuredContent against the accepted outputSchema; nil: none
 

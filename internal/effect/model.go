@@ -25,10 +25,13 @@ type model struct {
 
 // Terms are what the gateway makes of the requests of the agent and session that ask a model.
 type Terms struct {
-	Message string // the system message that stands in front of each; "": none
-	Output  int64  // the most tokens that an answer may have
-	Left    *int64 // how many tokens the session's run has left for requests and answers; nil: it is of no run
-	Counted bool   // what a request uses is counted, so its answer has to be bounded
+	Message string   // the system message that stands in front of each; "": none
+	Output  int64    // the most tokens that an answer may have
+	Left    *int64   // how many tokens the session's run has left for requests and answers; nil: it is of no run
+	Counted bool     // what a request uses is counted, so its answer has to be bounded
+	Hosted  []string // tools that the declaration lets a provider run
+	Hosts   bool     // the request has some
+	Hold    bool     // nothing of a streamed answer leaves before its outcome
 }
 
 // OnTerms is the effect under these terms, if it asks a model; any other is as it was.
@@ -44,6 +47,17 @@ func OnTerms(e Effect, t Terms) Effect {
 func Asks(e Effect) bool {
 	_, ok := e.(model)
 	return ok
+}
+
+// Hosting is the effect with the operation that it is where the provider runs tools for the request, and these tools; of any other they are none.
+func Hosting(e Effect, parameters []byte) (_ Effect, tools []string) {
+	m, ok := e.(model)
+	if !ok {
+		return e, nil
+	}
+	tools = wire.HostedIn(wire.Unpack(parameters).Body)
+	m.terms.Hosts = len(tools) > 0
+	return m, tools
 }
 
 // askable finds a model by its id. Which of those are configured that its declaration does not name, no agent learns.
@@ -69,9 +83,15 @@ func Conversation(e Effect, parameters []byte) []wire.Block {
 	return wire.Blocks(r.Form, r.Body, m.terms.Message)
 }
 
-func (m model) Operation() *catalogue.Operation { return m.op }
-func (m model) Definition() string              { return m.op.Hash }
-func (model) Traits() Traits                    { return Traits{Converses: true, OwnWords: true} }
+func (m model) Operation() *catalogue.Operation {
+	if m.terms.Hosts {
+		return m.op.Hosting
+	}
+	return m.op
+}
+
+func (m model) Definition() string { return m.op.Hash }
+func (model) Traits() Traits       { return Traits{Converses: true, OwnWords: true} }
 
 // Parameters reads the request, and makes of it what is sent. A request of another provider's form is refused.
 func (m model) Parameters(arguments []byte) (Parameters, error) {
@@ -80,7 +100,7 @@ func (m model) Parameters(arguments []byte) (Parameters, error) {
 		return Parameters{Canonical: arguments}, fault.New(fault.RequestMalformed, "The model is of the provider %s, whose requests have another form.", m.op.Model.Provider).At("model").
 			Try("Use the base address /%s of the gateway.", m.op.Model.Provider)
 	}
-	r, err := wire.Parse(asked.Form, asked.Beta, asked.Body, m.op.Model.Allow)
+	r, err := wire.Parse(asked.Form, asked.Beta, asked.Body, wire.Allowed{Operator: m.op.Model.Allow, Hosted: m.terms.Hosted})
 	if err != nil {
 		return Parameters{Canonical: arguments}, err
 	}
@@ -198,7 +218,7 @@ func (m model) failed(status int, err error, used wire.Usage) json.RawMessage {
 func (m model) stream(ctx context.Context, r Run, asked wire.Request) (Result, error) {
 	var left []byte
 	whole := map[string]*strings.Builder{} // of each block and each call's arguments; the stream is bounded, and so are they
-	window := wire.NewWindow(r.Release == nil || wire.MustHold(asked.Form, asked.Body))
+	window := wire.NewWindow(r.Release == nil || m.terms.Hold || wire.MustHold(asked.Form, asked.Body))
 	answer, used, err := r.Models.Stream(ctx, asked, r.Exchange.Room, func(e wire.Event) error {
 		for _, part := range e.Args {
 			if whole[part.Of] == nil {

@@ -404,6 +404,9 @@ func (c *crossing) read(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	hosting, tools := effect.Hosting(c.effect, c.args)
+	c.use(hosting)
+	c.hosted = tools
 	c.unfold(ctx, p, bare || string(c.args) == "{}")
 	sent := c.args
 	if answers := c.r.Exchange.InputResponses; answers != nil { // what goes out beside the arguments is part of the call

@@ -35,11 +35,12 @@ type speaker struct {
 type subject struct {
 	effect  effect.Effect // what the call does
 	op      *catalogue.Operation
-	partial bool   // a step of a plan, some of whose arguments are not known yet
-	args    []byte // canonical; with what is read or asked for, where that is no tool
-	selects []byte // the part of args that selects what is read, where that is not all of it
-	lowered int64  // how many tokens a model's answer may have, where that is fewer than was asked for; 0: as many
-	answers []byte // canonical answers to a server's questions, which go out beside the arguments
+	partial bool     // a step of a plan, some of whose arguments are not known yet
+	args    []byte   // canonical; with what is read or asked for, where that is no tool
+	selects []byte   // the part of args that selects what is read, where that is not all of it
+	lowered int64    // how many tokens a model's answer may have, where that is fewer than was asked for; 0: as many
+	hosted  []string // tools that a model's provider runs for this request
+	answers []byte   // canonical answers to a server's questions, which go out beside the arguments
 	digest  string
 	writes  bool   // it changes something
 	acts    string // why the call counts as one that changes more than its tool is said to; ""

@@ -47,6 +47,9 @@ func (c *crossing) intent(ctx context.Context) error {
 			raise = flow.Raise(raise, flow.Operation{ID: c.op.ID}, c.id, flow.Untrusted)
 		}
 	}
+	if len(c.hosted) > 0 { // what they bring can be in the first piece that leaves
+		raise = flow.Raise(raise, flow.Operation{ID: c.op.ID}, c.id, flow.Untrusted)
+	}
 	for _, h := range raise {
 		e.Labels = append(e.Labels, string(h.Label))
 	}
@@ -99,6 +102,9 @@ func (c *crossing) spends(e *audit.Entry) (spend Spend, detail map[string]any, e
 	}
 	if c.lowered > 0 {
 		detail["output_lowered_to"] = c.lowered
+	}
+	if len(c.hosted) > 0 {
+		detail["hosted_tools"] = c.hosted
 	}
 	noteScreened(c.screened, e, detail)
 	if lifted := c.lifted(&c.judged.found); lifted != nil {

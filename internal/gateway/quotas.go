@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"sallyport.example/internal/agent"
 	"sallyport.example/internal/effect"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/quota"
@@ -36,8 +37,9 @@ func ofModels(l quota.Limit) bool { return l.Resource == quota.Tokens || l.Resou
 
 // terms are what becomes of the call's request to a model.
 func (c *crossing) terms() (t effect.Terms, err error) {
-	t.Output = int64(c.decl.MaxTokens)
-	agent, limits := c.limits()
+	t.Hosted = c.decl.HostedTools
+	t.Output, t.Hold = int64(c.decl.MaxTokens), c.decl.Stream == agent.StreamsHeld
+	who, limits := c.limits()
 	for _, l := range limits {
 		t.Counted = t.Counted || ofModels(l)
 		if l.Resource == quota.Cost && c.op.Model.Price == nil {
@@ -46,12 +48,12 @@ func (c *crossing) terms() (t effect.Terms, err error) {
 		if l.Window != quota.Run {
 			continue
 		}
-		u, err := c.g.store.QuotaUse(context.Background(), agent, l)
+		u, err := c.g.store.QuotaUse(context.Background(), who, l)
 		if err != nil {
 			return t, err
 		}
 		left := u.Left(l)
-		t.Left = &left
+		t.Left, t.Hold = &left, true
 	}
 	return t, nil
 }

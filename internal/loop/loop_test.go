@@ -112,7 +112,7 @@ func TestBounds(t *testing.T) {
 				for _, r := range door.asked {
 					body, err := call.Canonical(r.Body, call.DefaultLimits())
 					if err == nil {
-						_, err = wire.Parse(r.Form, nil, body, nil)
+						_, err = wire.Parse(r.Form, nil, body, wire.Allowed{})
 					}
 					if err != nil || r.Form != form {
 						t.Errorf("%v: %s", err, r.Body)

@@ -76,7 +76,7 @@ func ofMessage(form Form, m json.RawMessage) (all []Block) {
 	content, _ := call.Get(m, "content")
 	if form == Chat || len(content) == 0 || content[0] != '[' {
 		b := block(role, m)
-		b.Opaque = hasImage(content)
+		b.Opaque = hasOpaque(content)
 		if form == Chat && role == "tool" {
 			b.Result, b.Texts = true, textsIn(content)
 		}
@@ -87,8 +87,10 @@ func ofMessage(form Form, m json.RawMessage) (all []Block) {
 		switch kind, _ := call.GetText(e, "type"); kind {
 		case "tool_result":
 			inner, _ := call.Get(e, "content")
-			b.Result, b.Texts, b.Opaque = true, textsIn(inner), hasImage(inner)
-		case "text", "tool_use", "thinking", "redacted_thinking":
+			b.Result, b.Texts, b.Opaque = true, textsIn(inner), hasOpaque(inner)
+		case "text": // with citations it quotes what the provider has read
+			b.Opaque = !noneOf(e, "citations")
+		case "tool_use", "thinking", "redacted_thinking":
 		default:
 			b.Opaque = true
 		}
@@ -100,12 +102,13 @@ func ofMessage(form Form, m json.RawMessage) (all []Block) {
 // plainContent are the kinds of content that are text.
 var plainContent = []string{"text", "refusal", "input_text", "output_text"}
 
-func hasImage(content json.RawMessage) bool {
+// hasOpaque tells whether there is something in a message that nobody here can read, or that quotes what the provider has read.
+func hasOpaque(content json.RawMessage) bool {
 	if len(content) == 0 || content[0] != '[' {
 		return false
 	}
 	for e := range call.Elements(content) {
-		if kind, _ := call.GetText(e, "type"); !slices.Contains(plainContent, kind) {
+		if kind, _ := call.GetText(e, "type"); !slices.Contains(plainContent, kind) || !noneOf(e, "annotations") { // which quote what the provider has read
 			return true
 		}
 	}

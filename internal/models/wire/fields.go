@@ -3,7 +3,6 @@ package wire
 import (
 	"encoding/json"
 	"regexp"
-	"slices"
 	"strings"
 
 	"sallyport.example/internal/call"
@@ -15,20 +14,6 @@ var betas = []string{
 	"claude-code-20250219", "computer-use-2024-10-22", "computer-use-2025-01-24", "computer-use-2025-11-24", "context-1m-2025-08-07", "context-management-2025-06-27", "effort-2025-11-24",
 	"extended-cache-ttl-2025-04-11", "fine-grained-tool-streaming-2025-05-14", "interleaved-thinking-2025-05-14", "output-128k-2025-02-19",
 	"prompt-caching-2024-07-31", "prompt-caching-scope-2026-01-05", "structured-outputs-2025-11-13", "thinking-token-count-2026-05-13", "token-efficient-tools-2025-02-19",
-}
-
-// byProvider are the beginnings of types of tools that providers run. A dated type is the same tool.
-var byProvider = []string{
-	"web_search", "web_fetch", "code_execution", "code_interpreter", "file_search", "tool_search", "mcp", "image_generation", "advisor", "container", "connector",
-}
-
-func isHosted(kind string) bool {
-	return slices.ContainsFunc(byProvider, func(prefix string) bool { return strings.HasPrefix(kind, prefix) })
-}
-
-// isHostedContent tells content that only a tool of the provider's makes.
-func isHostedContent(kind string) bool {
-	return kind == "server_tool_use" || kind == "mcp_tool_use" || isHosted(kind) || strings.HasPrefix(kind, "bash_code_execution") || strings.HasPrefix(kind, "text_editor_code_execution")
 }
 
 var clientTool = regexp.MustCompile(`^(bash|text_editor|computer|memory)_20\d{6}$`)
@@ -62,7 +47,7 @@ var messagesFields = fields{
 	"context_management": orNull(of(fields{"edits": list(of(fields{
 		"type": word("clear_thinking_20251015", "clear_tool_uses_20250919"), "keep": textOr(object), "trigger": object, "clear_at_least": orNull(object), "exclude_tools": orNull(list(name)),
 	}, "type"))})),
-	"mcp_servers": func(p *parser, at string, _ json.RawMessage) { hosted(p, at, "mcp_servers") },
+	"mcp_servers": func(p *parser, at string, _ json.RawMessage) { refuseHosted(p, at, "mcp_servers") },
 }
 
 var messageTool = fields{
@@ -71,7 +56,7 @@ var messageTool = fields{
 
 // messageContent are the kinds of content of Anthropic's messages.
 var messageContent = map[string]check{
-	"text":              of(fields{"type": name, "text": text, "cache_control": cacheControl, "citations": noCitations}, "text"),
+	"text":              of(fields{"type": name, "text": text, "cache_control": cacheControl, "citations": citations}, "text"),
 	"image":             of(fields{"type": name, "source": imageSource, "cache_control": cacheControl}, "source"),
 	"tool_use":          of(fields{"type": name, "id": name, "name": name, "input": object, "cache_control": cacheControl, "caller": orNull(of(fields{"type": word("direct")}))}, "id", "name", "input"),
 	"tool_result":       of(fields{"type": name, "tool_use_id": name, "is_error": boolean, "cache_control": cacheControl, "content": textOr(list(typed("content", resultContent, "")))}, "tool_use_id"),
@@ -86,6 +71,15 @@ var resultContent = map[string]check{
 	"text":     of(fields{"type": name, "text": text, "cache_control": cacheControl, "citations": noCitations}, "text"),
 	"image":    of(fields{"type": name, "source": imageSource, "cache_control": cacheControl}, "source"),
 	"document": never("Documents do not pass: nothing here reads what is in them.", "Send their text."),
+}
+
+// citations accepts none, but where the declaration lets the provider run tools: their sources.
+func citations(p *parser, at string, v json.RawMessage) {
+	if len(p.hosted) == 0 {
+		noCitations(p, at, v)
+		return
+	}
+	plain(p, at, v)
 }
 
 func noCitations(p *parser, at string, v json.RawMessage) {
@@ -152,7 +146,7 @@ var chatFields = fields{
 	"audio":              onlyNull("Audio does not pass: nothing here hears what is in it."),
 	"functions":          never("This is an old name of tools.", "Use tools."),
 	"function_call":      never("This is an old name of tool_choice.", "Use tool_choice."),
-	"web_search_options": func(p *parser, at string, _ json.RawMessage) { hosted(p, at, "web_search_options") },
+	"web_search_options": func(p *parser, at string, _ json.RawMessage) { refuseHosted(p, at, "web_search_options") },
 }
 
 func notKept(p *parser, at string, v json.RawMessage) {
@@ -198,7 +192,7 @@ var chatRoles = map[string]fields{
 	"tool": {"role": name, "content": chatParts, "tool_call_id": name},
 	"assistant": {
 		"role": name, "content": chatParts, "name": name, "refusal": orNull(text), "audio": onlyNull("Audio does not pass: nothing here hears what is in it."),
-		"function_call": onlyNull("This is an old name of tool_calls."), "annotations": noCitations,
+		"function_call": onlyNull("This is an old name of tool_calls."), "annotations": citations,
 		"tool_calls": orNull(list(typed("tool_call", map[string]check{
 			"function": of(fields{"type": name, "id": name, "index": number, "function": of(fields{"name": name, "arguments": text}, "name", "arguments")}, "id", "function"),
 			"custom":   of(fields{"type": name, "id": name, "index": number, "custom": of(fields{"name": name, "input": text}, "name", "input")}, "id", "custom"),

@@ -70,7 +70,7 @@ var responsesOutput = of(fields{
 // responsesContent are the kinds of content of messages and of tools' results.
 var responsesContent = map[string]check{
 	"input_text":  of(fields{"type": name, "text": text}, "text"),
-	"output_text": of(fields{"type": name, "text": text, "annotations": noCitations, "logprobs": noCitations}, "text"),
+	"output_text": of(fields{"type": name, "text": text, "annotations": citations, "logprobs": noCitations}, "text"),
 	"refusal":     of(fields{"type": name, "refusal": text}, "refusal"),
 	"input_image": of(fields{"type": name, "image_url": dataURL, "detail": orNull(name), "file_id": orNull(kept("A file's id"))}, "image_url"),
 	"input_file":  never("Files do not pass: nothing here reads what is in them.", "Send their text."),
@@ -87,7 +87,7 @@ func ofItem(item json.RawMessage) Block {
 		content, _ = call.Get(item, "output")
 		b.Result, b.Texts = true, textsIn(content)
 	}
-	b.Opaque = kind != "reasoning" && hasImage(content)
+	b.Opaque = kind != "reasoning" && hasOpaque(content) || isHostedContent(kind)
 	return b
 }
 

@@ -134,10 +134,16 @@ const (
 // Versions are those of Anthropic's API whose requests the lists are for. A request that names none is of the first.
 var Versions = []string{"2023-06-01", "2026-10-21"}
 
-// Parse reads a canonical request. allow are the operator's additions to what is allowed (models[].allow).
-func Parse(form Form, beta []string, body []byte, allow []string) (Request, error) {
+// Allowed is what passes besides the lists of this package.
+type Allowed struct {
+	Operator []string // the operator's additions (models[].allow)
+	Hosted   []string // tools of the agent's declaration that its models' providers may run: some of Hostable
+}
+
+// Parse reads a canonical request.
+func Parse(form Form, beta []string, body []byte, allowed Allowed) (Request, error) {
 	r := Request{Form: form, Body: body}
-	p := parser{allow: allow}
+	p := parser{allow: allowed.Operator, hosted: allowed.Hosted}
 	switch form {
 	case Messages:
 		p.object("", body, messagesFields, "model", "messages", "max_tokens")
@@ -207,8 +213,8 @@ func allowing(entry string) string {
 
 // parser checks one request. The first problem ends it.
 type parser struct {
-	allow []string
-	err   error
+	allow, hosted []string
+	err           error
 }
 
 func (p *parser) fail(at, message, remedy string) {
@@ -403,12 +409,6 @@ func never(why, remedy string) check {
 	return func(p *parser, at string, _ json.RawMessage) { p.fail(at, why, remedy) }
 }
 
-// hosted refuses what the provider would run.
-func hosted(p *parser, at, what string) {
-	p.refuse(fault.ModelHostedTool, at, display.Quote(what, 80)+" is run by the provider, where no rule of this gateway holds.",
-		"Use comm_search and comm_fetch of the gateway over MCP, and switch the client's hosted tools off.")
-}
-
 // typed checks an object by its member type. The operator can allow an unknown type by "<word>:<type>".
 func typed(what string, kinds map[string]check, missing string) check {
 	return func(p *parser, at string, v json.RawMessage) {
@@ -430,11 +430,11 @@ func typed(what string, kinds map[string]check, missing string) check {
 		case known:
 			c(p, at, v)
 		case what == "tool" && isHosted(kind):
-			hosted(p, at, kind)
+			hostedTool(p, at, kind, v)
 		case what == "tool" && runByClient(kind):
 			p.object(at, v, clientToolFields, "type", "name")
 		case what == "content" && isHostedContent(kind):
-			hosted(p, at, kind)
+			hostedContent(p, at, kind, v)
 		case slices.Contains(p.allow, what+":"+kind):
 		default:
 			p.fail(join(at, "type"), "The type "+display.Quote(kind, 80)+" is not on the list of those that pass.", allowing(what+":"+kind))

@@ -60,7 +60,7 @@ func canonical(t testing.TB, s string) []byte {
 func TestParse(t *testing.T) {
 	for form, all := range requests {
 		for i, s := range all {
-			r, err := Parse(form, nil, canonical(t, s), nil)
+			r, err := Parse(form, nil, canonical(t, s), Allowed{})
 			if err != nil {
 				t.Errorf("%s %d: %v", form, i, err)
 				continue
@@ -121,15 +121,15 @@ func TestUnknownFields(t *testing.T) {
 		for at, s := range places {
 			body := canonical(t, fmt.Sprintf(s, `"novel":1`))
 			path := join(at, "novel")
-			_, err := Parse(form, nil, body, []string{"other.novel", "nove"})
+			_, err := Parse(form, nil, body, Allowed{Operator: []string{"other.novel", "nove"}})
 			if e := fault.Of(err); !fault.Is(err, fault.RequestMalformed) || e.Field != path || !strings.Contains(e.Remedy, "allow") {
 				t.Errorf("%s %s: %v", form, at, err)
 			}
-			if _, err := Parse(form, nil, body, []string{path}); err != nil {
+			if _, err := Parse(form, nil, body, Allowed{Operator: []string{path}}); err != nil {
 				t.Errorf("%s %s, allowed: %v", form, at, err)
 			}
 			for _, kept := range byReference {
-				if _, err := Parse(form, nil, canonical(t, fmt.Sprintf(s, `"`+kept+`":"x"`)), []string{join(at, kept)}); err == nil {
+				if _, err := Parse(form, nil, canonical(t, fmt.Sprintf(s, `"`+kept+`":"x"`)), Allowed{Operator: []string{join(at, kept)}}); err == nil {
 					t.Errorf("%s %s: %s passes", form, at, kept)
 				}
 			}
@@ -144,7 +144,7 @@ func TestHostedTools(t *testing.T) {
 		"image_generation", "tool_search_tool_regex_20251119",
 	} {
 		for form, s := range map[Form]string{Messages: `{"model":"m","max_tokens":1,"messages":[],"tools":[{"type":%q,"name":"x"}]}`, Chat: `{"model":"m","messages":[],"tools":[{"type":%q}]}`, Responses: `{"model":"m","input":"x","tools":[{"type":%q}]}`} {
-			_, err := Parse(form, nil, canonical(t, fmt.Sprintf(s, kind)), []string{"tool:" + kind})
+			_, err := Parse(form, nil, canonical(t, fmt.Sprintf(s, kind)), Allowed{Operator: []string{"tool:" + kind}})
 			if !fault.Is(err, fault.ModelHostedTool) {
 				t.Errorf("%s %s: %v", form, kind, err)
 			}
@@ -155,30 +155,79 @@ func TestHostedTools(t *testing.T) {
 	}
 	const said = `{"model":"m","max_tokens":1,"messages":[{"role":"assistant","content":[{"type":%q}]}]}`
 	for _, kind := range []string{"server_tool_use", "web_search_tool_result", "mcp_tool_use", "mcp_tool_result", "code_execution_tool_result", "bash_code_execution_tool_result"} {
-		if _, err := Parse(Messages, nil, canonical(t, fmt.Sprintf(said, kind)), []string{"content:" + kind}); !fault.Is(err, fault.ModelHostedTool) {
+		if _, err := Parse(Messages, nil, canonical(t, fmt.Sprintf(said, kind)), Allowed{Operator: []string{"content:" + kind}}); !fault.Is(err, fault.ModelHostedTool) {
 			t.Errorf("%s: %v", kind, err)
 		}
 	}
-	if _, err := Parse(Messages, nil, canonical(t, fmt.Sprintf(said, "novel")), nil); !fault.Is(err, fault.RequestMalformed) {
+	if _, err := Parse(Messages, nil, canonical(t, fmt.Sprintf(said, "novel")), Allowed{}); !fault.Is(err, fault.RequestMalformed) {
 		t.Error(err)
 	}
-	if _, err := Parse(Messages, nil, canonical(t, fmt.Sprintf(said, "novel")), []string{"content:novel"}); err != nil {
+	if _, err := Parse(Messages, nil, canonical(t, fmt.Sprintf(said, "novel")), Allowed{Operator: []string{"content:novel"}}); err != nil {
 		t.Error(err)
+	}
+}
+
+// A declaration lets the provider run what it names, and nothing else; what refers to something that the provider keeps does not pass in it either.
+func TestDeclaredHostedTools(t *testing.T) {
+	search := Allowed{Hosted: []string{"web_search"}}
+	for s, c := range map[string]struct {
+		form    Form
+		allowed Allowed
+		code    fault.Code // "": it passes
+		hosts   string
+	}{
+		`{"model":"m","max_tokens":1,"messages":[],"tools":[{"type":"web_search_20250305","name":"web_search","max_uses":3,"allowed_domains":["a.example"]}]}`: {Messages, search, "", "web_search"},
+		`{"model":"m","input":"x","tools":[{"type":"web_search","search_context_size":"low"},{"type":"function","name":"f"}]}`:                                 {Responses, search, "", "web_search"},
+		`{"model":"m","max_tokens":1,"messages":[],"tools":[{"type":"code_execution_20250825","name":"code_execution"}]}`:                                      {Messages, search, fault.ModelHostedTool, ""},
+		`{"model":"m","max_tokens":1,"messages":[],"tools":[{"type":"web_searching_20250305","name":"x"}]}`:                                                    {Messages, search, fault.ModelHostedTool, ""},
+		`{"model":"m","max_tokens":1,"messages":[],"tools":[{"type":"code_execution_20250825","name":"x"},{"type":"web_fetch_20250910","name":"y"}]}`:          {Messages, Allowed{Hosted: Hostable}, "", "code_execution web_fetch"},
+		`{"model":"m","input":"x","tools":[{"type":"file_search","vector_store_ids":["v"]}]}`:                                                                  {Responses, Allowed{Hosted: append([]string{"file_search"}, Hostable...)}, fault.ModelHostedTool, ""},
+		`{"model":"m","input":"x","tools":[{"type":"mcp","server_url":"https://a.example"}]}`:                                                                  {Responses, Allowed{Hosted: append([]string{"mcp", ""}, Hostable...)}, fault.ModelHostedTool, ""},
+		`{"model":"m","input":"x","tools":[{"type":"web_search","filters":{"file_ids":["f"]}}]}`:                                                               {Responses, search, fault.RequestMalformed, ""},
+		`{"model":"m","input":"x","tools":[{"type":"web_search","novel":1}]}`:                                                                                  {Responses, search, fault.RequestMalformed, ""},
+		`{"model":"m","messages":[],"web_search_options":{}}`:                                                                                                  {Chat, search, fault.ModelHostedTool, ""},
+		`{"model":"m","max_tokens":1,"messages":[{"role":"assistant","content":[{"type":"server_tool_use","id":"s","name":"web_search","input":{"query":"q"}},{"type":"web_search_tool_result","tool_use_id":"s","content":[{"type":"web_search_result","url":"https://a.example","title":"t","encrypted_content":"e","page_age":null}]},{"type":"text","text":"x","citations":[{"type":"web_search_result_location","url":"https://a.example","title":"t","encrypted_index":"i","cited_text":"c"}]}]}]}`: {Messages, search, "", ""},
+		`{"model":"m","max_tokens":1,"messages":[{"role":"assistant","content":[{"type":"server_tool_use","id":"s","name":"bash_code_execution","input":{}}]}]}`:                                                                                                                                                    {Messages, search, fault.ModelHostedTool, ""},
+		`{"model":"m","max_tokens":1,"messages":[{"role":"assistant","content":[{"type":"bash_code_execution_tool_result","tool_use_id":"s","content":{"type":"x","content":[{"file_id":"f"}]}}]}]}`:                                                                                                                {Messages, Allowed{Hosted: Hostable}, fault.RequestMalformed, ""},
+		`{"model":"m","max_tokens":1,"messages":[{"role":"assistant","content":[{"type":"bash_code_execution_tool_result","tool_use_id":"s","content":{"type":"x","stdout":"1"}}]}]}`:                                                                                                                               {Messages, Allowed{Hosted: Hostable}, "", ""},
+		`{"model":"m","max_tokens":1,"messages":[{"role":"assistant","content":[{"type":"text","text":"x","citations":[{"type":"char_location","file_id":"f"}]}]}]}`:                                                                                                                                                {Messages, search, fault.RequestMalformed, ""},
+		`{"model":"m","input":[{"type":"web_search_call","id":"ws_1","status":"completed","action":{"type":"search","query":"q"}},{"role":"assistant","content":[{"type":"output_text","text":"x","annotations":[{"type":"url_citation","url":"https://a.example","title":"t","start_index":0,"end_index":1}]}]}]}`: {Responses, search, "", ""},
+	} {
+		body := canonical(t, s)
+		_, err := Parse(c.form, nil, body, c.allowed)
+		if c.code == "" && err != nil || c.code != "" && !fault.Is(err, c.code) {
+			t.Errorf("%s: %v", s, err)
+		}
+		if got := strings.Join(HostedIn(body), " "); c.code == "" && got != c.hosts {
+			t.Errorf("%s: the provider runs %q", s, got)
+		}
+		if _, err := Parse(c.form, nil, body, Allowed{}); err == nil {
+			t.Errorf("without a declaration it passes: %s", s)
+		}
+		if c.code == "" && c.hosts == "" { // what a provider has read is of a stranger
+			opaque := false
+			for _, b := range Blocks(c.form, body, "") {
+				opaque = opaque || b.Opaque
+			}
+			if !opaque {
+				t.Errorf("all of it counts as the agent's own: %s", s)
+			}
+		}
 	}
 }
 
 func TestBetas(t *testing.T) {
 	body := canonical(t, requests[Messages][0])
-	if r, err := Parse(Messages, []string{"interleaved-thinking-2025-05-14", "claude-code-20250219", "claude-code-20250219"}, body, nil); err != nil || strings.Join(r.Beta, " ") != "claude-code-20250219 interleaved-thinking-2025-05-14" {
+	if r, err := Parse(Messages, []string{"interleaved-thinking-2025-05-14", "claude-code-20250219", "claude-code-20250219"}, body, Allowed{}); err != nil || strings.Join(r.Beta, " ") != "claude-code-20250219 interleaved-thinking-2025-05-14" {
 		t.Error(r.Beta, err)
 	}
-	if _, err := Parse(Messages, []string{"mcp-client-2025-04-04"}, body, nil); !fault.Is(err, fault.RequestMalformed) {
+	if _, err := Parse(Messages, []string{"mcp-client-2025-04-04"}, body, Allowed{}); !fault.Is(err, fault.RequestMalformed) {
 		t.Error(err)
 	}
-	if _, err := Parse(Messages, []string{"novel-1"}, body, []string{"beta:novel-1"}); err != nil {
+	if _, err := Parse(Messages, []string{"novel-1"}, body, Allowed{Operator: []string{"beta:novel-1"}}); err != nil {
 		t.Error(err)
 	}
-	if _, err := Parse(Chat, []string{"claude-code-20250219"}, canonical(t, requests[Chat][0]), nil); err == nil {
+	if _, err := Parse(Chat, []string{"claude-code-20250219"}, canonical(t, requests[Chat][0]), Allowed{}); err == nil {
 		t.Error("a header of another form passes")
 	}
 }
@@ -299,7 +348,7 @@ func FuzzParse(f *testing.F) {
 		if err != nil || !call.IsObject(body) {
 			return
 		}
-		r, err := Parse(Form(form), nil, body, []string{allow})
+		r, err := Parse(Form(form), nil, body, Allowed{Operator: []string{allow}})
 		if err != nil {
 			if !fault.Is(err, fault.RequestMalformed) && !fault.Is(err, fault.ModelHostedTool) {
 				t.Fatal(err)
@@ -326,7 +375,7 @@ func TestEmbeddings(t *testing.T) {
 	for s, parts := range map[string]int{
 		`{"model":"m","input":"a text"}`: 2, `{"model":"m","input":["one","two"],"encoding_format":"base64","dimensions":256,"user":"u"}`: 3,
 	} {
-		r, err := Parse(Embeddings, nil, canonical(t, s), nil)
+		r, err := Parse(Embeddings, nil, canonical(t, s), Allowed{})
 		if err != nil {
 			t.Fatalf("%s: %v", s, err)
 		}
@@ -342,7 +391,7 @@ func TestEmbeddings(t *testing.T) {
 		`{"model":"m","input":"x","stream":true}`: "stream", `{"model":"m","input":"x","messages":[]}`: "messages", `{"model":"m","input":"x","encoding_format":"int8"}`: "encoding_format",
 		`{"model":"m","input":"x","dimensions":-1}`: "dimensions", `{"model":"m","input":"x","file_id":"f"}`: "file_id", `{"model":"m","input":[` + strings.Repeat(`"",`, maxInputs) + `""]}`: "input",
 	} {
-		if _, err := Parse(Embeddings, nil, canonical(t, s), nil); !fault.Is(err, fault.RequestMalformed) || fault.Of(err).Field != field {
+		if _, err := Parse(Embeddings, nil, canonical(t, s), Allowed{}); !fault.Is(err, fault.RequestMalformed) || fault.Of(err).Field != field {
 			t.Errorf("%.80s: %v", s, err)
 		}
 	}
@@ -366,7 +415,7 @@ func TestResponsesKeepNothing(t *testing.T) {
 		`{"model":"m","input":"x","tools":[{"type":"shell","environment":{"type":"container_auto"}}]}`: fault.RequestMalformed, `{"model":"m","input":[{"type":"compaction","encrypted_content":"x"}]}`: fault.RequestMalformed,
 		`{"model":"m","input":[{"type":"web_search_call","id":"w"}]}`: fault.ModelHostedTool, `{"model":"m","input":[{"type":"mcp_call","id":"w"}]}`: fault.ModelHostedTool, `{"model":"m","input":[{"type":"code_interpreter_call","id":"w"}]}`: fault.ModelHostedTool,
 	} {
-		if _, err := Parse(Responses, nil, canonical(t, s), []string{"previous_response_id", "content:item_reference", "conversation", "prompt", "store", "background"}); !fault.Is(err, code) {
+		if _, err := Parse(Responses, nil, canonical(t, s), Allowed{Operator: []string{"previous_response_id", "content:item_reference", "conversation", "prompt", "store", "background"}}); !fault.Is(err, code) {
 			t.Errorf("%s: %v", s, err)
 		}
 	}
