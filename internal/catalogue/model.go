@@ -19,6 +19,7 @@ type Model struct {
 	ID       string // as agents name it, pinned to a version
 	Provider wire.Provider
 	Labels   []flow.Label // that may go there
+	Mask     bool         // secrets in requests are replaced by placeholders
 	Allow    []string     // what passes besides what package wire has on its lists
 	Timeout  time.Duration
 	Price    *wire.Price // nil: nobody has said what it costs

@@ -293,6 +293,7 @@ func (d *Daemon) buildGateway(ctx context.Context, agents agent.Set, policies *p
 	}
 	// The attribution key is derived, so that there is one secret to keep and attributions stay valid over restarts.
 	derived := sha256.Sum256(append([]byte("sallyport attribution v1\x00"), key...))
+	masks := sha256.Sum256(append([]byte("sallyport masked secrets v1\x00"), key...))
 	issuer, err := guard.NewIssuer(derived[:])
 	if err != nil {
 		return err
@@ -339,7 +340,7 @@ func (d *Daemon) buildGateway(ctx context.Context, agents agent.Set, policies *p
 	}
 	environment := sha256.Sum256(append([]byte("sallyport environment v1\x00"), key...))
 	d.gate, err = gateway.New(ctx, gateway.Options{
-		Settings: settings, Store: d.store, Upstreams: trial.Upstreams{Upstreams: d.up}, Models: d.asks, Detector: detector, Screen: screens, Issuer: issuer,
+		Settings: settings, Store: d.store, Upstreams: trial.Upstreams{Upstreams: d.up}, Models: d.asks, Detector: detector, Screen: screens, Issuer: issuer, MaskKey: masks[:],
 		Launch: cfg.launchHash, Servers: cfg.launched(), Commands: d.commands(), RemoveFiles: d.comm.RemoveFiles,
 		Unapproved:  d.approved.Refusal,
 		Environment: hex.EncodeToString(environment[:8]),

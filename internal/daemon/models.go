@@ -25,7 +25,7 @@ type ModelConfig struct {
 	Pinned    bool         `yaml:"pinned,omitempty" json:"pinned,omitempty" jsonschema:"The operator's word that the provider never moves this name, which tells no version. Not for aliases."`
 	AnswersAs []string     `yaml:"answers_as,omitempty" json:"answers_as,omitempty" jsonschema:"Names that answers may give the model, besides its id. An answer of any other is discarded."`
 	Allow     []string     `yaml:"allow,omitempty" json:"allow,omitempty" jsonschema:"What requests may contain besides the gateway's own lists: a field's path without indexes, beta:NAME, content:TYPE or tool:TYPE."`
-	Secrets   string       `yaml:"secrets,omitempty" json:"secrets,omitempty" jsonschema:"What becomes of secrets in a request: refuse (default, and the only choice of this version)."`
+	Secrets   string       `yaml:"secrets,omitempty" json:"secrets,omitempty" jsonschema:"What becomes of secrets in a request: refuse (default), or mask: the provider gets a placeholder in place of each."`
 	Timeout   Duration     `yaml:"timeout,omitempty" json:"timeout,omitempty" jsonschema:"Longest time for one answer. Default 5m, which is also the most."`
 	Fallback  string       `yaml:"fallback,omitempty" json:"fallback,omitempty" jsonschema:"Another model to ask when this one fails. Not used by this version."`
 	Price     *ModelPrices `yaml:"price,omitempty" json:"price,omitempty" jsonschema:"Price per million tokens, in whatever currency quotas.cost of the declarations is in. A model without one is refused to agents with such a quota."`
@@ -87,7 +87,7 @@ func (c *Config) checkModels(p *complaints) {
 				}
 			}
 		}
-		p.oneOf(field+".secrets", m.Secrets, "refuse")
+		p.oneOf(field+".secrets", m.Secrets, "refuse", "mask")
 		if m.Timeout < 0 || m.Timeout > Duration(5*time.Minute) {
 			p.bad(field+".timeout", "write a time up to 5m", "%s is no time for one answer", time.Duration(m.Timeout))
 		}
@@ -125,7 +125,7 @@ func (c *Config) pinned() (ids []string) {
 // catalogueModels are the models as operations.
 func (c *Config) catalogueModels() (all []catalogue.Model) {
 	for _, m := range c.Models {
-		one := catalogue.Model{ID: m.ID, Provider: wire.Provider(m.Provider), Allow: m.Allow, Timeout: time.Duration(m.Timeout)}
+		one := catalogue.Model{ID: m.ID, Provider: wire.Provider(m.Provider), Mask: m.Secrets == "mask", Allow: m.Allow, Timeout: time.Duration(m.Timeout)}
 		if m.Price != nil {
 			one.Price = &wire.Price{Input: int64(math.Ceil(m.Price.Input * 1e6)), Output: int64(math.Ceil(m.Price.Output * 1e6))}
 		}

@@ -75,9 +75,10 @@ type Traits struct {
 
 // Parameters are the parameters of a call.
 type Parameters struct {
-	Canonical []byte // the bytes that are judged, hashed and kept
-	Selects   []byte // the part of it that selects the data to read, if that is not all of it
-	Lowered   int64  // of a request to a model: how many tokens its answer may have, which are fewer than it asked for; 0: as many
+	Canonical []byte   // the bytes that are judged, hashed and kept
+	Selects   []byte   // the part of it that selects the data to read, if that is not all of it
+	Masked    []string // of a request to a model: the placeholders that stand in it in place of secrets
+	Lowered   int64    // of a request to a model: how many tokens its answer may have, which are fewer than it asked for; 0: as many
 
 	// Beside the parameters, for an effect that needs reasons.
 	Justification json.RawMessage

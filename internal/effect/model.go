@@ -25,13 +25,14 @@ type model struct {
 
 // Terms are what the gateway makes of the requests of the agent and session that ask a model.
 type Terms struct {
-	Message string   // the system message that stands in front of each; "": none
-	Output  int64    // the most tokens that an answer may have
-	Left    *int64   // how many tokens the session's run has left for requests and answers; nil: it is of no run
-	Counted bool     // what a request uses is counted, so its answer has to be bounded
-	Hosted  []string // tools that the declaration lets a provider run
-	Hosts   bool     // the request has some
-	Hold    bool     // nothing of a streamed answer leaves before its outcome
+	Message string                                                      // the system message that stands in front of each; "": none
+	Output  int64                                                       // the most tokens that an answer may have
+	Left    *int64                                                      // how many tokens the session's run has left for requests and answers; nil: it is of no run
+	Counted bool                                                        // what a request uses is counted, so its answer has to be bounded
+	Hosted  []string                                                    // tools that the declaration lets a provider run
+	Hosts   bool                                                        // the request has some
+	Mask    func(request []byte) (masked []byte, placeholders []string) // replaces secrets in it; nil: they stay
+	Hold    bool                                                        // nothing of a streamed answer leaves before its outcome
 }
 
 // OnTerms is the effect under these terms, if it asks a model; any other is as it was.
@@ -100,6 +101,12 @@ func (m model) Parameters(arguments []byte) (Parameters, error) {
 		return Parameters{Canonical: arguments}, fault.New(fault.RequestMalformed, "The model is of the provider %s, whose requests have another form.", m.op.Model.Provider).At("model").
 			Try("Use the base address /%s of the gateway.", m.op.Model.Provider)
 	}
+	var masked []string
+	if m.terms.Mask != nil {
+		if asked.Body, masked = m.terms.Mask(asked.Body); !call.IsObject(asked.Body) {
+			return Parameters{Canonical: arguments}, fault.New(fault.RequestMalformed, "The secrets in the request can't be masked.").Try("Take them out.")
+		}
+	}
 	r, err := wire.Parse(asked.Form, asked.Beta, asked.Body, wire.Allowed{Operator: m.op.Model.Allow, Hosted: m.terms.Hosted})
 	if err != nil {
 		return Parameters{Canonical: arguments}, err
@@ -119,7 +126,7 @@ func (m model) Parameters(arguments []byte) (Parameters, error) {
 		return Parameters{Canonical: arguments}, err
 	}
 	packed, err = call.Canonical(packed, call.DefaultLimits())
-	return Parameters{Canonical: packed, Lowered: lowered}, err
+	return Parameters{Canonical: packed, Lowered: lowered, Masked: masked}, err
 }
 
 // bound lowers how many tokens the answer may have to what the declaration allows, and to what the run has left.

@@ -400,7 +400,7 @@ func (c *crossing) use(e effect.Effect) {
 func (c *crossing) read(ctx context.Context) error {
 	bare := string(c.args) == "{}"
 	p, err := c.effect.Parameters(c.args)
-	c.args, c.selects, c.lowered = p.Canonical, p.Selects, p.Lowered
+	c.args, c.selects, c.lowered, c.masked = p.Canonical, p.Selects, p.Lowered, p.Masked
 	if err != nil {
 		return err
 	}

@@ -39,6 +39,7 @@ type subject struct {
 	args    []byte   // canonical; with what is read or asked for, where that is no tool
 	selects []byte   // the part of args that selects what is read, where that is not all of it
 	lowered int64    // how many tokens a model's answer may have, where that is fewer than was asked for; 0: as many
+	masked  []string // placeholders of secrets in it
 	hosted  []string // tools that a model's provider runs for this request
 	answers []byte   // canonical answers to a server's questions, which go out beside the arguments
 	digest  string

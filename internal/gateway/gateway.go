@@ -71,6 +71,8 @@ type Options struct {
 	// Screen screens arguments and results. Default: nothing is screened.
 	Screen *screen.Detector
 	Issuer *guard.Issuer
+	// MaskKey makes the placeholders of secrets in requests to models.
+	MaskKey []byte
 	// Servers are the servers of the configuration, each with the hash of how it is started or reached: what one has stored is known by that, too.
 	Servers stored.Servers
 	// Launch is the hash of how a server is started or reached, by the operator's configuration. Default: nothing is known of any.

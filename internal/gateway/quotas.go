@@ -37,6 +37,9 @@ func ofModels(l quota.Limit) bool { return l.Resource == quota.Tokens || l.Resou
 
 // terms are what becomes of the call's request to a model.
 func (c *crossing) terms() (t effect.Terms, err error) {
+	if c.op.Model.Mask {
+		t.Mask = func(request []byte) ([]byte, []string) { return c.g.o.Detector.Mask(c.g.o.MaskKey, request) }
+	}
 	t.Hosted = c.decl.HostedTools
 	t.Output, t.Hold = int64(c.decl.MaxTokens), c.decl.Stream == agent.StreamsHeld
 	who, limits := c.limits()

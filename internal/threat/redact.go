@@ -1,9 +1,11 @@
 package threat
 
 import (
+	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"slices"
 	"unicode/utf8"
 )
 
@@ -31,12 +33,43 @@ func (d *Detector) Redact(b []byte) []byte {
 
 // Look is Redact and Labels in one.
 func (d *Detector) Look(b []byte) (redacted []byte, labels []string) {
-	out, labels, found := d.redactOnce(b)
+	return d.replace(b, func(out []byte, kind string, secret []byte) []byte {
+		sum := sha256.Sum256(secret)
+		out = append(append(append(out, "[redacted:"...), kind...), " sha256:"...)
+		return append(hex.AppendEncode(out, sum[:6]), ']')
+	})
+}
+
+// Mask returns b with each secret replaced by
+//
+//	[masked:<kind> hmac:<first 12 hex digits of its HMAC-SHA-256 under the key>]
+//
+// and these placeholders, each once. The same secret has the same placeholder for as long as the key is the same, and who has no key can test no guess.
+// Valid JSON stays valid JSON; where that can't be, all of it is one text. Without a secret the result is b itself.
+func (d *Detector) Mask(key, b []byte) (masked []byte, placeholders []string) {
+	mac := hmac.New(sha256.New, key)
+	masked, _ = d.replace(b, func(out []byte, kind string, secret []byte) []byte {
+		mac.Reset()
+		mac.Write(secret)
+		placeholder := "[masked:" + kind + " hmac:" + hex.EncodeToString(mac.Sum(nil)[:6]) + "]"
+		if !slices.Contains(placeholders, placeholder) {
+			placeholders = append(placeholders, placeholder)
+		}
+		return append(out, placeholder...)
+	})
+	return masked, placeholders
+}
+
+// replacement appends what stands in place of a secret, which has no JSON escapes.
+type replacement func(out []byte, kind string, secret []byte) []byte
+
+func (d *Detector) replace(b []byte, with replacement) (out []byte, labels []string) {
+	out, labels, found := d.replaceOnce(b, with)
 	for range redactRounds {
 		if !found {
 			return out, labels
 		}
-		out, _, found = d.redactOnce(out)
+		out, _, found = d.replaceOnce(out, with)
 	}
 	if !found {
 		return out, labels
@@ -44,7 +77,7 @@ func (d *Detector) Look(b []byte) (redacted []byte, labels []string) {
 	return []byte(withheld), labels
 }
 
-func (d *Detector) redactOnce(b []byte) (out []byte, labels []string, found bool) {
+func (d *Detector) replaceOnce(b []byte, with replacement) (out []byte, labels []string, found bool) {
 	s := d.scan(b, false)
 	defer d.release(s)
 	labels = s.labels()
@@ -76,14 +109,9 @@ func (d *Detector) redactOnce(b []byte) (out []byte, labels []string, found bool
 			}
 		}
 		view = appendView(view[:0], b[h.start:h.end])
-		sum := sha256.Sum256(view)
 		out = append(out, b[pos:start]...)
 		out = append(out, quote...)
-		out = append(out, "[redacted:"...)
-		out = append(out, h.kind.name()...)
-		out = append(out, " sha256:"...)
-		out = hex.AppendEncode(out, sum[:6])
-		out = append(out, ']')
+		out = with(out, h.kind.name(), view)
 		out = append(out, quote...)
 		pos = end
 	}

@@ -47,6 +47,37 @@ func TestRedactLeavesNoSampleSecret(t *testing.T) {
 	}
 }
 
+// Masked, the same secret has the same placeholder in every text, and another with another key; none is left, however it is disguised.
+func TestMask(t *testing.T) {
+	d := newDetector(t)
+	token := "ghp_" + fake(alnum, 36, 1)
+	one, first := d.Mask([]byte("k1"), []byte(`{"a":"`+token+`","b":["`+token+`",{"password":"hunter2!"}]}`))
+	two, second := d.Mask([]byte("k1"), []byte("x "+token))
+	_, third := d.Mask([]byte("k2"), []byte("x "+token))
+	if len(first) != 2 || len(second) != 1 || len(third) != 1 || first[0] != second[0] || second[0] == third[0] || !strings.HasPrefix(first[0], "[masked:secret.github_token hmac:") {
+		t.Fatalf("%q %q %q", first, second, third)
+	}
+	if string(two) != "x "+second[0] || string(one) != `{"a":"`+first[0]+`","b":["`+first[0]+`",{"password":"`+first[1]+`"}]}` {
+		t.Errorf("%s\n%s", one, two)
+	}
+	if sum := sha256.Sum256([]byte(token)); strings.Contains(first[0], hex.EncodeToString(sum[:])[:12]) {
+		t.Error("the placeholder has a hash that anybody can make")
+	}
+	clean := cleanJSON(4 << 10)
+	if got, placeholders := d.Mask(nil, clean); &got[0] != &clean[0] || placeholders != nil {
+		t.Error("Mask changed a clean text")
+	}
+	for _, s := range samples() {
+		for _, g := range disguises {
+			b := []byte(g.f(s.text))
+			out, _ := d.Mask([]byte("k1"), b)
+			if strings.HasPrefix(s.kind, "secret.") && strings.Contains(string(appendView(nil, out)), s.want) || json.Valid(b) != json.Valid(out) {
+				t.Errorf("%s: %s is left, or it is no JSON any more: %.200q", g.name, s.kind, out)
+			}
+		}
+	}
+}
+
 func TestRedactReturnsACleanTextItself(t *testing.T) {
 	d := newDetector(t)
 	b := cleanJSON(4 << 10)

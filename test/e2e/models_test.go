@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -188,6 +189,43 @@ func TestModelsAreSinks(t *testing.T) {
 			}
 		}
 	}
+}
+
+// Where the operator says so, the provider gets a placeholder for each secret, the same in every turn and form, and the session does not get the label.
+func TestSecretsAreMaskedForModels(t *testing.T) {
+	const token, words = "ghp_" + "16C7e42F292c6912E7710c838347Ae178B4a", "Use %s for the repository, and pay DE89 3704 0044 0532 0130 00."
+	p := newModelProvider(t)
+	w := start(t, strings.ReplaceAll(p.config("[pii]"), "labels: [pii]", "labels: [pii], secrets: mask"), thinker("bot"))
+	mask := regexp.MustCompile(`\[masked:secret\.github_token hmac:[0-9a-f]{12}\]`)
+	var placeholder string
+	for name, f := range modelForms {
+		session, key := w.open("bot")
+		for range 2 {
+			if status, body := w.post(f.path, key, fmt.Sprintf(f.body, fmt.Sprintf(words, token)), nil); status != 200 {
+				t.Errorf("%s: %d %s", name, status, body)
+			}
+			all := p.requests()
+			sent := all[len(all)-1].body
+			got := mask.FindString(sent)
+			if placeholder == "" {
+				placeholder = got
+			}
+			if got == "" || got != placeholder || strings.Contains(sent, token) || !strings.Contains(sent, "DE89 3704") {
+				t.Errorf("%s: %q, before %q: %s", name, got, placeholder, sent)
+			}
+		}
+		s, err := w.root.Session(t.Context(), session)
+		if err != nil || len(s.Labels) != 1 || s.Labels[0].Label != "pii" {
+			t.Errorf("%s: %v %+v", name, err, s.Labels)
+		}
+	}
+	for _, e := range w.entries() {
+		b, _ := json.Marshal(e)
+		if strings.Contains(string(b), token) || e.Kind == "intent" && !strings.Contains(string(b), `"masked":["`+placeholder+`"]`) {
+			t.Errorf("%s", b)
+		}
+	}
+	w.sane()
 }
 
 // What does not pass is refused by its name, in the provider's form, before a byte leaves.
