@@ -43,6 +43,32 @@ type agentActivity struct {
 	Spark                       template.HTML
 }
 
+// figure is a number of calls with the page of the log that has them.
+type figure struct {
+	Count      int64
+	Word, Path string
+}
+
+// figures are what ran, was asked, refused and failed since a time, of one agent, "": of all.
+func figures(since time.Time, agent string, ran, asked, refused, failed int64) []figure {
+	from := since.UTC().Format(time.RFC3339)
+	return []figure{
+		{ran, "ran", link("/audit", "agent", agent, "kind", "outcome", "decision", "ok", "from", from)},
+		{asked, "asked", link("/audit", "agent", agent, "action", "approval.ask", "from", from)},
+		{refused, "refused", link("/audit", "agent", agent, "decision", "deny", "from", from)},
+		{failed, "failed", link("/audit", "agent", agent, "kind", "outcome", "decision", "error", "from", from)},
+	}
+}
+
+func (a activity) Figures() []figure {
+	return figures(a.From, "", a.Ran, a.Asked, a.Refused, a.Failed)
+}
+
+// Figures are the columns of the table.
+func (a agentActivity) Figures(since time.Time) []figure {
+	return figures(since, a.ID, a.Ran, a.Asked, a.Refused, a.Failed)
+}
+
 // blockedFor is one reason for which calls were refused.
 type blockedFor struct {
 	Count  int64

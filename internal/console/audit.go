@@ -96,6 +96,9 @@ func (c *Console) auditSearch(w http.ResponseWriter, r *http.Request, p identity
 		}
 		d.Set, d.More = true, true
 		words.Set(field.Name, field.Value)
+		if t, err := time.Parse(time.RFC3339, field.Value); field.Type != "" && err == nil {
+			field.Value = t.UTC().Format(timeLayouts[0]) // the only form that such a field shows
+		}
 		for _, form := range timeLayouts {
 			if t, err := time.Parse(form, field.Value); field.Type != "" && err == nil {
 				asked[field.Name] = []string{t.Format(time.RFC3339)}

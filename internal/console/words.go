@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"sallyport.example/internal/approval"
 	"sallyport.example/internal/audit"
@@ -25,13 +27,13 @@ const firstLength = 160
 // words are the functions that templates use.
 func (c *Console) words() template.FuncMap {
 	return template.FuncMap{
-		"p":       func(s any) string { return display.Line(fmt.Sprint(s), shownLength) },
-		"whole":   func(s any) string { return display.Line(fmt.Sprint(s), 64<<10) },
+		"p":       func(s any) any { return keepingOrder(display.Line(fmt.Sprint(s), shownLength)) },
+		"whole":   func(s any) any { return keepingOrder(display.Line(fmt.Sprint(s), 64<<10)) },
 		"at":      func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05") },
 		"stamp":   func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
 		"clock":   func(t time.Time) string { return t.UTC().Format("15:04") },
 		"called":  call.TimeOf,
-		"plain":   func(e audit.Entry) string { return display.Line(audit.Plain(e), shownLength) },
+		"plain":   func(e audit.Entry) any { return keepingOrder(display.Line(audit.Plain(e), shownLength)) },
 		"payload": payload,
 		"data":    func(label any) string { return review.Data(fmt.Sprint(label)) },
 		"ago":     func(t time.Time) string { return length(c.o.Clock().Sub(t)) + " ago" },
@@ -57,6 +59,35 @@ func (c *Console) words() template.FuncMap {
 			return n
 		},
 	}
+}
+
+// keepingOrder sets letters from right to left apart, each run of them by itself: a browser would move the numbers and the words that stand beside them. A run
+// goes on over the spaces, digits and stops that its sentence has, and ends with its last such letter. The text is one that display made safe.
+func keepingOrder(text string) any {
+	if !strings.ContainsFunc(text, display.RightToLeft) {
+		return text
+	}
+	var out strings.Builder
+	for text != "" {
+		begin := strings.IndexFunc(text, display.RightToLeft)
+		if begin < 0 {
+			break
+		}
+		out.WriteString(template.HTMLEscapeString(text[:begin]))
+		text = text[begin:]
+		end := 0
+		for i, r := range text {
+			if display.RightToLeft(r) || unicode.Is(unicode.M, r) {
+				end = i + utf8.RuneLen(r)
+			} else if !unicode.IsDigit(r) && !strings.ContainsRune(" .,:;'\"!?-/", r) {
+				break
+			}
+		}
+		out.WriteString("<bdi>" + template.HTMLEscapeString(text[:end]) + "</bdi>")
+		text = text[end:]
+	}
+	out.WriteString(template.HTMLEscapeString(text))
+	return template.HTML(out.String())
 }
 
 // payloadLength is how many bytes of a payload are shown in a list; the page of its entry has it whole.

@@ -5,6 +5,7 @@ import (
 	"go/parser"
 	"go/token"
 	"html"
+	"html/template"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -95,5 +96,24 @@ func TestWordsOfSources(t *testing.T) {
 	}
 	if looked < 5000 {
 		t.Errorf("only %d strings were looked at", looked)
+	}
+}
+
+// Letters from right to left stand in an element of their own, and nothing else does.
+func TestKeepingOrder(t *testing.T) {
+	for text, want := range map[string]any{
+		"plain & simple":                "plain & simple",
+		"pay שלום 12 now":               template.HTML("pay <bdi>שלום</bdi> 12 now"),
+		"שלום 12 עולם":                  template.HTML("<bdi>שלום 12 עולם</bdi>"),
+		"אב → גד (אב)":                  template.HTML("<bdi>אב</bdi> → <bdi>גד</bdi> (<bdi>אב</bdi>)"),
+		"<b>אב</b> & ו":                 template.HTML("&lt;b&gt;<bdi>אב</bdi>&lt;/b&gt; &amp; <bdi>ו</bdi>"),
+		"سلام a 3":                      template.HTML("<bdi>سلام</bdi> a 3"),
+		"12 \"אב\" 34":                  template.HTML("12 &#34;<bdi>אב</bdi>&#34; 34"),
+		"א\u05b0b\u05b0":                template.HTML("<bdi>א\u05b0</bdi>b<bdi>\u05b0</bdi>"),
+		strings.Repeat("אב1 ", 2) + "z": template.HTML("<bdi>אב1 אב</bdi>1 z"),
+	} {
+		if got := keepingOrder(text); got != want {
+			t.Errorf("%q: %v, want %v", text, got, want)
+		}
 	}
 }

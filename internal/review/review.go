@@ -287,13 +287,13 @@ func covers(a approval.Approval, values []Value) []string {
 	}
 	var again []string
 	for _, v := range values {
-		if v.Core && v.Verdict == Unconfirmed && !v.missing && !strings.HasPrefix(v.Argument, "link in ") && !slices.Contains(again, v.Argument) {
-			again = append(again, v.Argument)
+		if v.Core && v.Verdict == Unconfirmed && !v.missing && !strings.HasPrefix(v.Argument, "link in ") && !slices.Contains(again, v.Thing()) {
+			again = append(again, v.Thing())
 		}
 	}
 	var out []string
 	if len(again) > 0 {
-		out = append(out, fmt.Sprintf("A yes covers this %s for the session.", strings.Join(again, ", ")))
+		out = append(out, fmt.Sprintf("A yes covers this %s for the session.", strings.Join(again, " and this ")))
 	}
 	for _, f := range a.Evidence {
 		if f.Covers && !f.Confirmed {
