@@ -19,6 +19,7 @@ type Model struct {
 	ID       string // as agents name it, pinned to a version
 	Provider wire.Provider
 	Labels   []flow.Label // that may go there
+	Fallback string       // the model to ask where this one fails; "": none
 	Mask     bool         // secrets in requests are replaced by placeholders
 	Allow    []string     // what passes besides what package wire has on its lists
 	Timeout  time.Duration

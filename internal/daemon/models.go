@@ -27,7 +27,7 @@ type ModelConfig struct {
 	Allow     []string     `yaml:"allow,omitempty" json:"allow,omitempty" jsonschema:"What requests may contain besides the gateway's own lists: a field's path without indexes, beta:NAME, content:TYPE or tool:TYPE."`
 	Secrets   string       `yaml:"secrets,omitempty" json:"secrets,omitempty" jsonschema:"What becomes of secrets in a request: refuse (default), or mask: the provider gets a placeholder in place of each."`
 	Timeout   Duration     `yaml:"timeout,omitempty" json:"timeout,omitempty" jsonschema:"Longest time for one answer. Default 5m, which is also the most."`
-	Fallback  string       `yaml:"fallback,omitempty" json:"fallback,omitempty" jsonschema:"Another model to ask when this one fails. Not used by this version."`
+	Fallback  string       `yaml:"fallback,omitempty" json:"fallback,omitempty" jsonschema:"Another model of the list and the provider, asked when this one fails before its answer begins. The agent must have it in its declaration, too."`
 	Price     *ModelPrices `yaml:"price,omitempty" json:"price,omitempty" jsonschema:"Price per million tokens, in whatever currency quotas.cost of the declarations is in. A model without one is refused to agents with such a quota."`
 }
 
@@ -87,6 +87,17 @@ func (c *Config) checkModels(p *complaints) {
 				}
 			}
 		}
+		if m.Fallback != "" {
+			other := slices.IndexFunc(c.Models, func(o ModelConfig) bool { return o.ID == m.Fallback })
+			switch {
+			case m.Fallback == m.ID:
+				p.bad(field+".fallback", "name another model, or leave it out", "the model is its own fallback")
+			case other < 0:
+				p.bad(field+".fallback", "name a model of this list", "no model is called %q", m.Fallback)
+			case c.Models[other].Provider != m.Provider:
+				p.bad(field+".fallback", "name a model of the provider "+m.Provider, "%s is of the provider %s, whose requests have another form", m.Fallback, c.Models[other].Provider)
+			}
+		}
 		p.oneOf(field+".secrets", m.Secrets, "refuse", "mask")
 		if m.Timeout < 0 || m.Timeout > Duration(5*time.Minute) {
 			p.bad(field+".timeout", "write a time up to 5m", "%s is no time for one answer", time.Duration(m.Timeout))
@@ -105,9 +116,6 @@ func (c *Config) modelWarnings(file string) (all []Problem) {
 		if m.Pinned && !agent.Pinned(m.ID) {
 			all = append(all, c.problem(file, field+".pinned", agent.P2, "prefer a name with a date, if there is one", "that %s stays with one version is your word alone", m.ID))
 		}
-		if m.Fallback != "" {
-			all = append(all, c.problem(file, field+".fallback", agent.P2, "don't rely on it; it may stay for a later version", "this version does not use it yet: when the model fails, no other one is asked"))
-		}
 	}
 	return all
 }
@@ -125,7 +133,7 @@ func (c *Config) pinned() (ids []string) {
 // catalogueModels are the models as operations.
 func (c *Config) catalogueModels() (all []catalogue.Model) {
 	for _, m := range c.Models {
-		one := catalogue.Model{ID: m.ID, Provider: wire.Provider(m.Provider), Mask: m.Secrets == "mask", Allow: m.Allow, Timeout: time.Duration(m.Timeout)}
+		one := catalogue.Model{ID: m.ID, Provider: wire.Provider(m.Provider), Fallback: m.Fallback, Mask: m.Secrets == "mask", Allow: m.Allow, Timeout: time.Duration(m.Timeout)}
 		if m.Price != nil {
 			one.Price = &wire.Price{Input: int64(math.Ceil(m.Price.Input * 1e6)), Output: int64(math.Ceil(m.Price.Output * 1e6))}
 		}

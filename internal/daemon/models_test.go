@@ -18,26 +18,29 @@ func TestModels(t *testing.T) {
 		"[{" + good + "}]": {}, "[{" + good + ", labels: [internal, pii], key: sk-12345678, allow: [context_management, \"beta:x-1\"], answers_as: [m], timeout: 1m, secrets: refuse}]": {},
 		"[{id: our-model, provider: openai, base_url: \"http://127.0.0.1:8000/v1\", key: sk-12345678, pinned: true}]": {},
 		"[{id: our-model, provider: openai, base_url: \"http://gpu.example/v1\", pinned: true}]":                      {},
-		"[{id: our-model, provider: openai}]":                                  {"models[0].id", "tells no version"},
-		"[{id: claude-sonnet-4-5, provider: anthropic, pinned: true}]":         {"models[0].id", "alias"},
-		"[{id: gpt-4o, provider: openai, pinned: true}]":                       {"models[0].id", "alias"},
-		"[{id: our-model-latest, provider: openai, pinned: true}]":             {"models[0].id", "alias"},
-		"[{id: vendor/gpt-4o, provider: openai, pinned: true}]":                {"models[0].id", "alias"},
-		"[{provider: openai}]":                                                 {"models[0].id", "needs a name"},
-		"[{" + good + "}, {" + good + "}]":                                     {"models[1].id", "twice"},
-		"[{id: m-20250929, provider: google}]":                                 {"models[0].provider", "unknown word"},
-		"[{" + good + ", labels: [private]}]":                                  {"models[0].labels", "unknown label"},
-		"[{" + good + ", labels: [untrusted]}]":                                {"models[0].labels", "unknown label"},
-		"[{" + good + ", secrets: mask}]":                                      {"models[0].secrets", "unknown word"},
-		"[{" + good + ", timeout: 10m}]":                                       {"models[0].timeout", "no time"},
-		"[{" + good + ", allow: [previous_response_id]}]":                      {"models[0].allow", "nothing allows"},
-		"[{" + good + ", allow: [\"tool:web_search\"]}]":                       {"models[0].allow", "nothing allows"},
-		"[{" + good + ", allow: [\"header:x\"]}]":                              {"models[0].allow", "none of"},
-		"[{" + good + ", base_url: \"http://api.example\", key: sk-12345678}]": {"models[0].base_url", "unencrypted"},
-		"[{" + good + ", base_url: \"file:///etc/passwd\"}]":                   {"models[0].base_url", "address"},
-		"[{" + good + ", base_url: \"https://user:pw@api.example\"}]":          {"models[0].base_url", "address"},
-		"[{" + good + ", base_url: \"https://api.example/?a=b\"}]":             {"models[0].base_url", "address"},
-		"[{" + good + ", key: \"a b\"}]":                                       {"models[0].key", "no key"},
+		"[{id: our-model, provider: openai}]":                                        {"models[0].id", "tells no version"},
+		"[{id: claude-sonnet-4-5, provider: anthropic, pinned: true}]":               {"models[0].id", "alias"},
+		"[{id: gpt-4o, provider: openai, pinned: true}]":                             {"models[0].id", "alias"},
+		"[{id: our-model-latest, provider: openai, pinned: true}]":                   {"models[0].id", "alias"},
+		"[{id: vendor/gpt-4o, provider: openai, pinned: true}]":                      {"models[0].id", "alias"},
+		"[{provider: openai}]":                                                       {"models[0].id", "needs a name"},
+		"[{" + good + "}, {" + good + "}]":                                           {"models[1].id", "twice"},
+		"[{id: m-20250929, provider: google}]":                                       {"models[0].provider", "unknown word"},
+		"[{" + good + ", labels: [private]}]":                                        {"models[0].labels", "unknown label"},
+		"[{" + good + ", labels: [untrusted]}]":                                      {"models[0].labels", "unknown label"},
+		"[{" + good + ", secrets: hide}]":                                            {"models[0].secrets", "unknown word"},
+		"[{" + good + ", timeout: 10m}]":                                             {"models[0].timeout", "no time"},
+		"[{" + good + ", allow: [previous_response_id]}]":                            {"models[0].allow", "nothing allows"},
+		"[{" + good + ", allow: [\"tool:web_search\"]}]":                             {"models[0].allow", "nothing allows"},
+		"[{" + good + ", allow: [\"header:x\"]}]":                                    {"models[0].allow", "none of"},
+		"[{" + good + ", base_url: \"http://api.example\", key: sk-12345678}]":       {"models[0].base_url", "unencrypted"},
+		"[{" + good + ", base_url: \"file:///etc/passwd\"}]":                         {"models[0].base_url", "address"},
+		"[{" + good + ", base_url: \"https://user:pw@api.example\"}]":                {"models[0].base_url", "address"},
+		"[{" + good + ", base_url: \"https://api.example/?a=b\"}]":                   {"models[0].base_url", "address"},
+		"[{" + good + ", fallback: x-20250101}]":                                     {"models[0].fallback", "no model"},
+		"[{" + good + ", fallback: claude-sonnet-4-5-20250929}]":                     {"models[0].fallback", "its own"},
+		"[{" + good + ", fallback: x-20250101}, {id: x-20250101, provider: openai}]": {"models[0].fallback", "another form"},
+		"[{" + good + ", key: \"a b\"}]":                                             {"models[0].key", "no key"},
 	} {
 		cfg, err := ParseConfig("f", []byte("models: "+config), t.TempDir())
 		if want.field == "" {
@@ -54,7 +57,7 @@ func TestModels(t *testing.T) {
 	if _, err := ParseConfig("f", []byte("models: [{"+good+", temprature: 1}]"), t.TempDir()); err == nil {
 		t.Error("an unknown key passes")
 	}
-	cfg, err := ParseConfig("f", []byte("models: [{id: our-model, provider: openai, pinned: true, fallback: x, price: {input: 1, output: 2}}]"), t.TempDir())
+	cfg, err := ParseConfig("f", []byte("models: [{id: our-model, provider: openai, pinned: true, price: {input: 1, output: 2}}]"), t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +65,7 @@ func TestModels(t *testing.T) {
 	for _, p := range cfg.Warnings("f") {
 		fields = append(fields, string(p.Severity)+" "+p.Field)
 	}
-	if got := strings.Join(fields, ", "); got != "P2 models[0].fallback, P1 models[0].labels, P2 models[0].pinned" {
+	if got := strings.Join(fields, ", "); got != "P1 models[0].labels, P2 models[0].pinned" {
 		t.Error(got)
 	}
 }

@@ -61,6 +61,31 @@ func Hosting(e Effect, parameters []byte) (_ Effect, tools []string) {
 	return m, tools
 }
 
+// ProviderFailed tells whether a result is a provider's own error that says nothing of the request (5xx).
+func ProviderFailed(e Effect, result json.RawMessage) bool {
+	if !Asks(e) {
+		return false
+	}
+	raw, _ := call.Get(result, "status")
+	status, err := strconv.Atoi(string(raw))
+	return err == nil && status >= 500
+}
+
+// AskInstead is a request to a model as one to another.
+func AskInstead(arguments json.RawMessage, id string) (json.RawMessage, error) {
+	arguments, err := call.Canonical(arguments, call.DefaultLimits())
+	if err != nil {
+		return nil, err
+	}
+	r := wire.Unpack(arguments)
+	name, err := call.Encode(id)
+	if err != nil {
+		return nil, err
+	}
+	r.Body = call.SetMember(slices.Clone(r.Body), "model", name)
+	return wire.Packed(r)
+}
+
 // askable finds a model by its id. Which of those are configured that its declaration does not name, no agent learns.
 func askable(snap *catalogue.Snapshot, id string) (Effect, error) {
 	if op := snap.Model(id); op != nil {

@@ -28,6 +28,10 @@ type Request struct {
 	Stream func(piece []byte) error
 	// Lowered is told, before anything of the result leaves, how many tokens a model's answer may have where that is fewer than the request asked for. nil: nobody.
 	Lowered func(tokens int64)
+	// Instead is told, before anything of the result leaves, that another model is asked because the one of the request failed. nil: nobody.
+	Instead func(model string)
+
+	failed string // id of the call that failed, whose fallback this one is
 }
 
 // Answer is what the corridor gives back. Result is there only when the verdict permits and the call has run.
@@ -46,6 +50,9 @@ type Answer struct {
 	Metadata json.RawMessage
 	// Brings is what the result brings into the session: who keeps it for later hands it out only to a session that holds all of it.
 	Brings []flow.Label
+
+	fallback string // the model that can be asked in place of the one that failed; "": none
+	failure  string // why that failed
 }
 
 // Clock is read wherever time is decided on.

@@ -97,9 +97,19 @@ func (t *talk) ended() bool {
 	return t.over
 }
 
-// Call takes one call through the corridor, from credential to durable outcome. The stages are a closed list in a fixed order;
-// they return verdicts, and only this function, with run, acts on them (docs/design.md, "The corridor").
-func (g *Gateway) Call(ctx context.Context, r Request) (answer Answer) {
+// Call takes one call through the corridor, from credential to durable outcome. A request to a model that failed goes through it again with the model's
+// fallback.
+func (g *Gateway) Call(ctx context.Context, r Request) Answer {
+	answer := g.cross(ctx, r)
+	if answer.fallback == "" || ctx.Err() != nil {
+		return answer
+	}
+	return g.fallBack(ctx, r, answer)
+}
+
+// cross is one way through the corridor. The stages are a closed list in a fixed order; they return verdicts, and only this function, with run, acts on them
+// (docs/design.md, "The corridor").
+func (g *Gateway) cross(ctx context.Context, r Request) (answer Answer) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	now := g.now()
@@ -244,6 +254,7 @@ func (c *crossing) run(ctx context.Context) Answer {
 	if v := c.killed(); v.Decision != fault.Permit {
 		return c.discard(out, v) // stopping waits for nothing: the outcome is written behind the answer
 	}
+	failure := c.failure(&out)
 	if err := c.outcome(ctx, out); err != nil {
 		return c.answer(fault.RefuseErr("outcome", audited(err)))
 	}
@@ -258,7 +269,7 @@ func (c *crossing) run(ctx context.Context) Answer {
 	if c.session.State != session.Open {
 		return c.answer(fault.Refuse("outcome", fault.SessionClosed, "The session was closed while the call ran; its result was discarded."))
 	}
-	return c.release(out)
+	return c.canFallBack(c.release(out), failure)
 }
 
 // release is the answer to a call whose outcome is durable.

@@ -103,6 +103,9 @@ func (c *crossing) spends(e *audit.Entry) (spend Spend, detail map[string]any, e
 	if c.lowered > 0 {
 		detail["output_lowered_to"] = c.lowered
 	}
+	if c.r.failed != "" {
+		detail["fallback_of"] = c.r.failed
+	}
 	if len(c.masked) > 0 {
 		detail["masked"] = c.masked[:min(len(c.masked), maxCarried)]
 	}

@@ -229,6 +229,7 @@ func (a *asked) ask(form wire.Form) {
 	}
 	answer := a.f.g.Call(a.r.Context(), gateway.Request{
 		Principal: a.p, Method: call.AskModel, Tool: a.what, Arguments: packed, Door: Door, Exchange: call.Exchange{Room: hold}, Stream: a.piece, Lowered: a.lowered,
+		Instead: func(model string) { a.w.Header().Set(headerInstead, model) },
 	})
 	if answer.Verdict.Decision != fault.Permit || answer.Result == nil {
 		a.refused(answer.Verdict)
@@ -239,6 +240,9 @@ func (a *asked) ask(form wire.Form) {
 
 // headerLimit says how many tokens an answer may have, where that is fewer than the request asked for.
 const headerLimit = "X-Sallyport-Max-Tokens"
+
+// headerInstead names the model that was asked because the one of the request failed.
+const headerInstead = "X-Sallyport-Fallback"
 
 func (a *asked) lowered(tokens int64) { a.w.Header().Set(headerLimit, strconv.FormatInt(tokens, 10)) }
 
@@ -328,7 +332,9 @@ func (a *asked) fail(status int, v fault.Verdict) {
 }
 
 // failure tells the codes of what was tried and failed at the provider: its SDK may try again, as without a gateway.
-func failure(c fault.Code) bool { return c == fault.UpstreamFailed || c == fault.TimeExceeded }
+func failure(c fault.Code) bool {
+	return c == fault.UpstreamFailed || c == fault.FallbackFailed || c == fault.TimeExceeded
+}
 
 // statusOf is the HTTP status for a code. What the gateway refuses is 403 whatever the code's status is elsewhere, since SDKs repeat 409, 429 and 5xx by themselves.
 func statusOf(err error, c fault.Code) int {
@@ -338,7 +344,7 @@ func statusOf(err error, c fault.Code) int {
 		}
 	}
 	switch c {
-	case fault.RequestMalformed, fault.CredentialMissing, fault.NotFound, fault.UpstreamFailed, fault.TimeExceeded, fault.StoreUnavailable, fault.AuditUnavailable, fault.Internal:
+	case fault.RequestMalformed, fault.CredentialMissing, fault.NotFound, fault.UpstreamFailed, fault.FallbackFailed, fault.TimeExceeded, fault.StoreUnavailable, fault.AuditUnavailable, fault.Internal:
 		return c.HTTPStatus()
 	case fault.ResultInvalid, fault.ResultTooLarge, fault.OutputInvalid:
 		return http.StatusBadGateway
