@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -10,7 +11,15 @@ import (
 	"github.com/spf13/cobra"
 
 	"sallyport.example/client"
+	"sallyport.example/flow"
+	"sallyport.example/internal/approval"
+	"sallyport.example/internal/audit"
+	"sallyport.example/internal/session"
+	"sallyport.example/internal/timeline"
 )
+
+// maxQuestions is how many questions of a session are looked up, the newest; a session has no more open.
+const maxQuestions = 200
 
 // timelineSteps is how many steps of a session are printed at most.
 const timelineSteps = 500
@@ -20,18 +29,23 @@ type step struct {
 	At        time.Time `json:"at"`
 	What      string    `json:"what"` // the operation, or what was done
 	CallID    string    `json:"call_id,omitempty"`
+	Approval  string    `json:"approval_id,omitempty"`
 	Risk      string    `json:"risk,omitempty"`
 	Amount    string    `json:"amount,omitempty"`
-	Became    []string  `json:"became"` // what happened to it, in words, oldest first
-	Labels    []string  `json:"labels,omitempty"`
-	By        string    `json:"by,omitempty"`
+	Became    string    `json:"became,omitempty"` // of a call: what happened to it
+	Answers   []string  `json:"answers,omitempty"`
+	Labels    []string  `json:"labels,omitempty"`   // that it brought
+	Released  []string  `json:"released,omitempty"` // labels
+	Because   []string  `json:"because,omitempty"`  // which labels stopped it, and what brought them
+	By        string    `json:"by,omitempty"`       // of an act
+	Code      string    `json:"code,omitempty"`
 	Reason    string    `json:"reason,omitempty"`
 	Arguments string    `json:"arguments,omitempty"` // as the log shows them
 	Entries   []int64   `json:"entries"`
 }
 
-// timeline is a session from the person's request to its effects.
-type timeline struct {
+// timelineOf is a session from the person's request to its effects.
+type timelineOf struct {
 	SessionID   string `json:"session_id"`
 	AgentID     string `json:"agent_id"`
 	Requester   string `json:"requester,omitempty"`
@@ -67,142 +81,122 @@ That needs the role auditor. Times are of this machine's zone.`,
 	return cmd
 }
 
-// readTimeline reads the steps of a session after the entry with that index (-1: from the first).
-func readTimeline(ctx context.Context, cl *client.Client, s *client.Session, after int64) (*timeline, error) {
-	all := &timeline{SessionID: s.SessionID, AgentID: s.AgentID, Requester: s.Requester, UserRequest: s.UserRequest}
+// readTimeline reads the steps of a session after the entry with that index (-1: from the first), as the console shows them.
+func readTimeline(ctx context.Context, cl *client.Client, s *client.Session, after int64) (*timelineOf, error) {
 	q := client.AuditQuery{Session: s.SessionID, From: s.OpenedAt.Add(-time.Second), Limit: maxPage}
 	if after >= 0 {
 		q.After = &after
 	}
-	at := map[string]int{} // place in Steps, by call and by request
+	in := timeline.History{Session: session.Session{ID: s.SessionID, Agent: s.AgentID, Phase: session.Phase(s.Phase)}, Whole: after < 0, Questions: map[string]approval.Approval{}}
+	for _, h := range s.Labels {
+		in.Session.Labels = append(in.Session.Labels, flow.Held{Label: flow.Label(h.Label), Operation: h.Operation, CallID: h.CallID, Cause: h.Cause})
+	}
+	asked, err := cl.Approvals(ctx, client.ApprovalQuery{Session: s.SessionID, Limit: maxQuestions})
+	if err != nil {
+		return nil, err
+	}
+	for _, a := range asked.Approvals {
+		in.Questions[a.ApprovalID] = approval.Approval{State: approval.State(a.State)}
+	}
 	for {
 		page, err := cl.Audit(ctx, q)
 		if err != nil {
 			return nil, err
 		}
 		for _, e := range page.Entries {
-			if all.take(at, e, timelineSteps); all.Next != nil {
-				return all, nil
+			entry, err := entryOf(e)
+			if err != nil {
+				return nil, err
 			}
+			in.Entries = append(in.Entries, entry)
 		}
-		if q.After = page.Next; q.After == nil {
+		q.After = page.Next
+		in.Newest = q.After == nil
+		if all := stepsOf(s, timeline.Of(in), timelineSteps); in.Newest || all.Next != nil {
 			return all, nil
 		}
 	}
 }
 
-// take adds an entry to the step that it belongs to, or as a step of its own while there are less than most.
-func (t *timeline) take(at map[string]int, e client.Entry, most int) {
-	if i := t.find(at, e); i >= 0 {
-		t.Steps[i].add(e)
-		return
+// entryOf is an entry as the gateway has it.
+func entryOf(e client.Entry) (entry audit.Entry, err error) {
+	b, err := json.Marshal(e)
+	if err == nil {
+		err = json.Unmarshal(b, &entry)
 	}
-	if len(t.Steps) == most {
-		before := e.Index - 1
-		t.Next = &before
-		return
-	}
-	for _, key := range keys(e) {
-		at[key] = len(t.Steps)
-	}
-	n := step{At: e.At, What: e.Operation, CallID: e.CallID}
-	if n.What == "" || e.Action != "call" && !strings.HasPrefix(e.Action, "approval.") {
-		n.What = strings.TrimSpace(plainly(e) + " " + e.Operation)
-	}
-	n.add(e)
-	t.Steps = append(t.Steps, n)
+	return entry, err
 }
 
-// keys are the names under which entries of one call find each other.
-func keys(e client.Entry) (all []string) {
-	if e.CallID != "" {
-		all = append(all, "call "+e.CallID)
-	}
-	if id := approvalOf(e); id != "" {
-		all = append(all, "approval "+id)
+// stepsOf are the first moments of a timeline, and where the others begin.
+func stepsOf(s *client.Session, line timeline.Line, most int) *timelineOf {
+	all := &timelineOf{SessionID: s.SessionID, AgentID: s.AgentID, Requester: s.Requester, UserRequest: s.UserRequest, Steps: []step{}}
+	for i, m := range line.Moments {
+		if i == most {
+			before := m.First - 1
+			all.Next = &before
+			break
+		}
+		n := step{
+			At: m.At, What: m.Title(), CallID: m.CallID, Approval: m.Approval, Risk: m.Risk, Amount: m.Amount, Became: m.Verdict(), Answers: m.Answers, Labels: m.Brings, Released: m.Takes,
+			By: m.Who, Code: m.Code, Reason: m.Reason,
+		}
+		for _, t := range m.Because {
+			from := "from before"
+			if t.From >= 0 {
+				from = fmt.Sprintf("from step %d", t.FromNumber())
+			}
+			n.Because = append(n.Because, strings.TrimSuffix(fmt.Sprintf("%s %s, %s", t.Label, from, t.Operation), ", "))
+		}
+		for _, r := range m.Records {
+			n.Entries = append(n.Entries, r.Index)
+			if r.Arguments != nil && len(r.Arguments.Shown) > 0 {
+				n.Arguments = string(r.Arguments.Shown)
+			}
+		}
+		all.Steps = append(all.Steps, n)
 	}
 	return all
 }
 
-func approvalOf(e client.Entry) string {
-	var d struct {
-		ID string `json:"approval_id"`
-	}
-	if json.Unmarshal(e.Detail, &d) != nil {
-		return ""
-	}
-	return d.ID
-}
-
-// find returns the place of the step that an entry belongs to, or -1. What is learned of its names is kept.
-func (t *timeline) find(at map[string]int, e client.Entry) int {
-	for _, key := range keys(e) {
-		if i, ok := at[key]; ok {
-			for _, other := range keys(e) {
-				at[other] = i
-			}
-			return i
-		}
-	}
-	return -1
-}
-
-func (s *step) add(e client.Entry) {
-	s.Entries = append(s.Entries, e.Index)
-	became := plainly(e)
-	if strings.HasPrefix(e.Actor, "person:") && e.Kind != "intent" && e.Kind != "outcome" {
-		s.By = e.Actor
-		if strings.HasPrefix(e.Action, "approval.") {
-			became += " by " + strings.TrimPrefix(e.Actor, "person:")
-		}
-	}
-	if !strings.HasPrefix(s.What, became) {
-		s.Became = append(s.Became, became)
-	}
-	if e.Risk != "" {
-		s.Risk = e.Risk
-	}
-	if e.Amount != "" {
-		s.Amount = e.Amount
-	}
-	if e.Reason != "" && e.Kind == "decision" {
-		s.Reason = e.Reason
-	}
-	if e.Arguments != nil && len(e.Arguments.Shown) > 0 {
-		s.Arguments = string(e.Arguments.Shown)
-	}
-	for _, l := range e.Labels {
-		if !slices.Contains(s.Labels, l) {
-			s.Labels = append(s.Labels, l)
-		}
-	}
-}
-
 // rows prints a timeline, a line for each step and what explains it below.
-func (t *timeline) rows(out *table) {
+func (t *timelineOf) rows(out *table) {
 	out.field("session", t.SessionID+" of "+t.AgentID)
 	out.field("for", t.Requester)
 	out.field("request", t.UserRequest)
 	out.line("")
 	day := ""
-	for _, s := range t.Steps {
+	for i, s := range t.Steps {
 		at := s.At.Local()
 		if d := at.Format("2006-01-02 MST"); d != day {
 			day = d
 			out.line("%s", day)
 		}
-		out.line("%s  %s", at.Format("15:04:05"), strings.Join(strings.Fields(strings.Join([]string{s.What, s.Amount, s.Risk}, " ")), " "))
-		if len(s.Became) > 0 {
-			out.line("          %s", strings.Join(s.Became, ", then "))
+		out.line("%s  %s", at.Format("15:04:05"), strings.Join(strings.Fields(strings.Join([]string{fmt.Sprint(i+1, "."), s.What, s.Amount, s.Risk}, " ")), " "))
+		by := s.By
+		if by != "" {
+			by = "by " + by
 		}
-		if s.Reason != "" {
-			out.line("          %s", s.Reason)
+		for _, line := range []string{join(s.Became, strings.Join(s.Answers, ", "), by), s.Reason} {
+			if line != "" {
+				out.line("          %s", line)
+			}
+		}
+		for _, because := range s.Because {
+			out.line("          because of %s", because)
 		}
 		if len(s.Labels) > 0 {
 			out.line("          labels: %s", strings.Join(s.Labels, ", "))
+		}
+		if len(s.Released) > 0 {
+			out.line("          released: %s", strings.Join(s.Released, ", "))
 		}
 	}
 	if t.Next != nil {
 		out.line("more: sallyport sessions show %s --timeline --after %d", t.SessionID, *t.Next)
 	}
+}
+
+// join puts what there is of some words behind each other.
+func join(words ...string) string {
+	return strings.Join(slices.DeleteFunc(words, func(s string) bool { return s == "" }), " · ")
 }

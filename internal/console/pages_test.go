@@ -33,6 +33,7 @@ import (
 	"sallyport.example/internal/search"
 	"sallyport.example/internal/session"
 	"sallyport.example/internal/store"
+	"sallyport.example/internal/timeline"
 	"sallyport.example/provenance"
 )
 
@@ -869,17 +870,17 @@ func TestStepsDone(t *testing.T) {
 	p := &session.Plan{Submitted: at, Steps: []session.Step{
 		{Operation: "a", Arguments: json.RawMessage(`{"n":1}`)}, {Operation: "b"}, {Operation: "a"}, {Operation: "b"},
 	}}
-	var tl timeline
-	for i, m := range []moment{
+	var tl timeline.Line
+	for i, m := range []timeline.Moment{
 		{Operation: "b", At: at.Add(-time.Second)}, // before the plan
 		{Operation: "b", At: at}, {Operation: "a", At: at, Arguments: call.HashBytes([]byte(`{"n":1}`))}, {Operation: "a", At: at, Arguments: "other"}, {Operation: "b", At: at},
-		{Operation: "b", At: at}, {Operation: "c", At: at}, {Operation: "b", At: at, Lane: lanePeople},
+		{Operation: "b", At: at}, {Operation: "c", At: at}, {Operation: "b", At: at, Lane: timeline.LanePeople},
 	} {
 		m.Column = i
 		tl.Moments = append(tl.Moments, m)
 	}
 	for range callsOfStep {
-		tl.Moments = append(tl.Moments, moment{Operation: "a", Column: len(tl.Moments), At: at, Arguments: "more"})
+		tl.Moments = append(tl.Moments, timeline.Moment{Operation: "a", Column: len(tl.Moments), At: at, Arguments: "more"})
 	}
 	var got []string
 	for _, s := range stepsDone(p, tl) {
@@ -895,7 +896,7 @@ func TestStepsDone(t *testing.T) {
 	// What is on record counts, and beside it only what did not run.
 	p.Done = []provenance.Done{{Step: 3, CallID: "c1"}}
 	p.Submitted = at
-	tl.Moments = []moment{{Operation: "b", At: at, CallID: "c1", Fate: fatePermitted, Column: 1}, {Operation: "b", At: at, CallID: "c2", Fate: fatePermitted, Column: 2}, {Operation: "b", At: at, CallID: "c3", Fate: fateAsked, Column: 3}}
+	tl.Moments = []timeline.Moment{{Operation: "b", At: at, CallID: "c1", Fate: timeline.FatePermitted, Column: 1}, {Operation: "b", At: at, CallID: "c2", Fate: timeline.FatePermitted, Column: 2}, {Operation: "b", At: at, CallID: "c3", Fate: timeline.FateAsked, Column: 3}}
 	for i, s := range stepsDone(p, tl) {
 		if want := map[int][]string{1: {"c3"}, 3: {"c1"}}[i]; len(s.Calls) != len(want) || len(want) > 0 && s.Calls[0].CallID != want[0] {
 			t.Errorf("step %d: %+v", i, s.Calls)

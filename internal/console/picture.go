@@ -12,6 +12,7 @@ import (
 	"sallyport.example/flow"
 	"sallyport.example/internal/display"
 	"sallyport.example/internal/session"
+	"sallyport.example/internal/timeline"
 )
 
 // picture is an SVG made of a few kinds of shapes. All looks come from classes of the style sheet, and all words are escaped: the pages'
@@ -105,24 +106,24 @@ var (
 
 // laneWords name the rows, in the order in which they are drawn.
 var laneWords = []struct {
-	lane        lane
+	lane        timeline.Lane
 	name, words string
 }{
-	{lanePeople, "People", "and the gateway"},
-	{lanePlans, "Plans", "declarations"},
-	{laneSources, "Sources", "bring labels in"},
-	{laneOthers, "Others", "neither"},
-	{laneSinks, "Sinks", "could carry out"},
-	{laneWrites, "Writes", "change something"},
+	{timeline.LanePeople, "People", "and the gateway"},
+	{timeline.LanePlans, "Plans", "declarations"},
+	{timeline.LaneSources, "Sources", "bring labels in"},
+	{timeline.LaneOthers, "Others", "neither"},
+	{timeline.LaneSinks, "Sinks", "could carry out"},
+	{timeline.LaneWrites, "Writes", "change something"},
 }
 
 // drawing holds the geometry of one timeline.
 type drawing struct {
 	picture
 	measure
-	t      timeline
+	t      timeline.Line
 	column float64 // width of one
-	laneY  map[lane]float64
+	laneY  map[timeline.Lane]float64
 	rowY   map[string]float64 // by label
 	bottom float64
 }
@@ -138,12 +139,12 @@ func (d *drawing) edge(column int) float64 {
 
 // draw makes the picture. Calls that bring data in stand above, the labels that they bring run on from there as bands, and calls that could carry
 // data out stand below. A curve leads from the call that brought a label to each call that was stopped because of it.
-func (t timeline) draw(m measure) picture {
-	d := &drawing{measure: m, t: t, laneY: map[lane]float64{}, rowY: map[string]float64{}}
+func draw(t timeline.Line, m measure) picture {
+	d := &drawing{measure: m, t: t, laneY: map[timeline.Lane]float64{}, rowY: map[string]float64{}}
 	d.column = math.Min(m.widest, math.Max(m.narrowest, m.share/float64(max(t.Width, 1))))
 	y := 6 + stripHeight + 6
-	used := func(l lane) bool {
-		return slices.ContainsFunc(t.Moments, func(m moment) bool { return m.Lane == l })
+	used := func(l timeline.Lane) bool {
+		return slices.ContainsFunc(t.Moments, func(m timeline.Moment) bool { return m.Lane == l })
 	}
 	var labels []string
 	for _, b := range t.Bands {
@@ -152,7 +153,7 @@ func (t timeline) draw(m measure) picture {
 		}
 	}
 	right := d.left + float64(t.Width)*d.column
-	lanes := func(which ...lane) {
+	lanes := func(which ...timeline.Lane) {
 		for _, w := range laneWords {
 			if !slices.Contains(which, w.lane) || !used(w.lane) {
 				continue
@@ -170,7 +171,7 @@ func (t timeline) draw(m measure) picture {
 			y += laneHeight + 4
 		}
 	}
-	lanes(lanePeople, lanePlans, laneSources)
+	lanes(timeline.LanePeople, timeline.LanePlans, timeline.LaneSources)
 	if len(labels) > 0 {
 		if y += 4; d.small {
 			d.text("lane-words", 4, y+10, "Labels held")
@@ -183,7 +184,7 @@ func (t timeline) draw(m measure) picture {
 		}
 		y += float64(len(labels))*bandHeight + 8
 	}
-	lanes(laneOthers, laneSinks, laneWrites)
+	lanes(timeline.LaneOthers, timeline.LaneSinks, timeline.LaneWrites)
 	d.bottom = y
 	d.phases()
 	d.bands()
@@ -192,7 +193,7 @@ func (t timeline) draw(m measure) picture {
 		d.mark(m)
 	}
 	d.axis()
-	d.Class, d.ID, d.Title, d.Desc = "large", "timeline", "Timeline of the session", t.describe()
+	d.Class, d.ID, d.Title, d.Desc = "large", "timeline", "Timeline of the session", describe(t)
 	d.Width, d.Height = int(right)+16, int(y)+34
 	if d.small {
 		d.Class, d.ID, d.Width = "small", "timeline-small", int(math.Max(right, 170))+6
@@ -291,7 +292,7 @@ func (d *drawing) ties() {
 }
 
 // mark draws one moment. The form shows its lane, the sign in it its outcome. In narrow columns it is a stroke.
-func (d *drawing) mark(m moment) {
+func (d *drawing) mark(m timeline.Moment) {
 	x, y := d.x(m.Column), d.laneY[m.Lane]
 	r := math.Min(10, d.column*0.42)
 	tip := ""
@@ -312,20 +313,20 @@ func (d *drawing) mark(m moment) {
 	d.Shapes = append(d.Shapes, shape{Class: class, Tip: tip, D: outline(m.Lane, x, y, r, tall)})
 	in := math.Min(r*0.55, 5)
 	switch m.Fate {
-	case fateRefused, fateDiscarded:
+	case timeline.FateRefused, timeline.FateDiscarded:
 		d.path("sign "+string(m.Fate), "", "M%s %sL%s %sM%s %sL%s %s", x-in, y-in, x+in, y+in, x-in, y+in, x+in, y-in)
-	case fateWaiting, fateAsked, fateUnknown:
+	case timeline.FateWaiting, timeline.FateAsked, timeline.FateUnknown:
 		if r >= 6 {
 			d.text("sign-text "+string(m.Fate), x, y+4.5, "?")
 		} else {
 			d.path("sign "+string(m.Fate), "", "M%s %sv%s", x, y-2, 4)
 		}
-	case fateFailed:
+	case timeline.FateFailed:
 		d.path("sign failed", "", "M%s %sv%sM%s %sv%s", x, y-in, in*1.1, x, y+in*0.7, 0.8)
-	case fateUnderWay:
+	case timeline.FateUnderWay:
 		d.path("sign underway", "", "M%s %sh%s", x-in, y, 2*in)
 	}
-	if len(m.Answers) > 0 && m.Lane != lanePeople { // a person answered it
+	if len(m.Answers) > 0 && m.Lane != timeline.LanePeople { // a person answered it
 		d.path("answer", "", "M%s %sh%s", x-math.Min(r, 6), y+13, 2*math.Min(r, 6))
 	}
 	if d.column >= 56 && !d.small {
@@ -334,8 +335,8 @@ func (d *drawing) mark(m moment) {
 }
 
 // shortName is the text under a mark: the tool's name without its server.
-func shortName(m moment) string {
-	if m.Lane == lanePeople {
+func shortName(m timeline.Moment) string {
+	if m.Lane == timeline.LanePeople {
 		if word, ok := map[string]string{"session.open": "opened", "session.definitions": "listed", "session.close": "closed", "session.release": "released", "session.phase": string(m.Phase),
 			"plan.approve": "plan approved", "plan.reject": "plan rejected", "token.create": "token"}[m.Operation]; ok {
 			return word
@@ -350,7 +351,7 @@ func shortName(m moment) string {
 }
 
 // outline is the form of a lane, as a path around x, y. rx and ry are half its width and half its height.
-func outline(l lane, x, y, rx, ry float64) string {
+func outline(l timeline.Lane, x, y, rx, ry float64) string {
 	corners := func(at ...float64) string {
 		var b strings.Builder
 		for i := 0; i < len(at); i += 2 {
@@ -359,15 +360,15 @@ func outline(l lane, x, y, rx, ry float64) string {
 		return b.String() + "Z"
 	}
 	switch l {
-	case laneSinks: // a diamond
+	case timeline.LaneSinks: // a diamond
 		return corners(0, -1.1, 1.1, 0, 0, 1.1, -1.1, 0)
-	case laneWrites: // a square
+	case timeline.LaneWrites: // a square
 		return corners(-0.9, -0.9, 0.9, -0.9, 0.9, 0.9, -0.9, 0.9)
-	case lanePlans: // a sheet with a corner off
+	case timeline.LanePlans: // a sheet with a corner off
 		return corners(-0.75, -1, 0.35, -1, 0.75, -0.5, 0.75, 1, -0.75, 1)
-	case lanePeople: // a hexagon
+	case timeline.LanePeople: // a hexagon
 		return corners(-1, 0, -0.5, -0.87, 0.5, -0.87, 1, 0, 0.5, 0.87, -0.5, 0.87)
-	case laneOthers:
+	case timeline.LaneOthers:
 		rx, ry = 0.7*rx, 0.7*ry
 	}
 	return fmt.Sprintf("M%s %sa%s %s 0 1 0 %s 0a%s %s 0 1 0 %s 0Z", num(x-rx), num(y), num(rx), num(ry), num(2*rx), num(rx), num(ry), num(-2*rx))
@@ -390,19 +391,19 @@ func (d *drawing) axis() {
 }
 
 // describe tells what the picture shows, for people who can't see it.
-func (t timeline) describe() string {
-	count := map[fate]int{}
+func describe(t timeline.Line) string {
+	count := map[timeline.Fate]int{}
 	calls := 0
 	for _, m := range t.Moments {
-		if m.Lane != lanePeople && m.Lane != lanePlans {
+		if m.Lane != timeline.LanePeople && m.Lane != timeline.LanePlans {
 			calls++
 			count[m.Fate]++
 		}
 	}
 	words := []string{fmt.Sprintf("%s from left to right.", plural(calls, "call"))}
-	for _, f := range []fate{fatePermitted, fateFailed, fateUnderWay, fateWaiting, fateAsked, fateRefused, fateDiscarded, fateUnknown} {
+	for _, f := range []timeline.Fate{timeline.FatePermitted, timeline.FateFailed, timeline.FateUnderWay, timeline.FateWaiting, timeline.FateAsked, timeline.FateRefused, timeline.FateDiscarded, timeline.FateUnknown} {
 		if n := count[f]; n > 0 {
-			words = append(words, fmt.Sprintf("%d %s.", n, moment{Fate: f}.Verdict()))
+			words = append(words, fmt.Sprintf("%d %s.", n, timeline.Moment{Fate: f}.Verdict()))
 		}
 	}
 	for i, b := range t.Bands {
@@ -449,17 +450,17 @@ var signs = legend()
 func legend() (all []sign) {
 	for _, one := range []struct {
 		words string
-		m     moment
+		m     timeline.Moment
 	}{
-		{"source", moment{Lane: laneSources, Fate: fatePermitted}}, {"sink", moment{Lane: laneSinks, Fate: fatePermitted}},
-		{"write", moment{Lane: laneWrites, Fate: fatePermitted}}, {"other call", moment{Lane: laneOthers, Fate: fatePermitted}},
-		{"plan or declaration", moment{Lane: lanePlans, Fate: fatePermitted}}, {"person’s act", moment{Lane: lanePeople, Fate: fateDone}},
-		{"refused", moment{Lane: laneSinks, Fate: fateRefused}}, {"waits for, or asked, a person", moment{Lane: laneWrites, Fate: fateWaiting}},
-		{"permitted, failed", moment{Lane: laneSinks, Fate: fateFailed}}, {"under way", moment{Lane: laneSinks, Fate: fateUnderWay}},
-		{"outcome unknown", moment{Lane: laneSinks, Fate: fateUnknown}},
-		{"a person answered", moment{Lane: laneWrites, Fate: fatePermitted, Answers: []string{""}}},
+		{"source", timeline.Moment{Lane: timeline.LaneSources, Fate: timeline.FatePermitted}}, {"sink", timeline.Moment{Lane: timeline.LaneSinks, Fate: timeline.FatePermitted}},
+		{"write", timeline.Moment{Lane: timeline.LaneWrites, Fate: timeline.FatePermitted}}, {"other call", timeline.Moment{Lane: timeline.LaneOthers, Fate: timeline.FatePermitted}},
+		{"plan or declaration", timeline.Moment{Lane: timeline.LanePlans, Fate: timeline.FatePermitted}}, {"person’s act", timeline.Moment{Lane: timeline.LanePeople, Fate: timeline.FateDone}},
+		{"refused", timeline.Moment{Lane: timeline.LaneSinks, Fate: timeline.FateRefused}}, {"waits for, or asked, a person", timeline.Moment{Lane: timeline.LaneWrites, Fate: timeline.FateWaiting}},
+		{"permitted, failed", timeline.Moment{Lane: timeline.LaneSinks, Fate: timeline.FateFailed}}, {"under way", timeline.Moment{Lane: timeline.LaneSinks, Fate: timeline.FateUnderWay}},
+		{"outcome unknown", timeline.Moment{Lane: timeline.LaneSinks, Fate: timeline.FateUnknown}},
+		{"a person answered", timeline.Moment{Lane: timeline.LaneWrites, Fate: timeline.FatePermitted, Answers: []string{""}}},
 	} {
-		d := drawing{measure: measure{left: 2}, column: 22, laneY: map[lane]float64{one.m.Lane: 13}}
+		d := drawing{measure: measure{left: 2}, column: 22, laneY: map[timeline.Lane]float64{one.m.Lane: 13}}
 		d.mark(one.m)
 		d.Width, d.Height = 26, 30
 		all = append(all, sign{d.render(), one.words})

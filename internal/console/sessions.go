@@ -21,11 +21,14 @@ import (
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/identity"
 	"sallyport.example/internal/session"
+	"sallyport.example/internal/timeline"
 	"sallyport.example/provenance"
 )
 
 const (
 	pageOfSessions = 50
+	// maxMoments bounds what one timeline shows; the newest are.
+	maxMoments = 240
 	// historyEntries is how many entries a timeline is made of: a call has two or three, so it is more than maxMoments calls.
 	historyEntries = 3 * maxMoments
 	// historySearch bounds how many entries of the log are searched for them. The log has an index of sessions, so most are never read.
@@ -100,7 +103,7 @@ type sessionPage struct {
 	Waits     int             // how many wait
 	More      bool            // more may wait than were read
 	Steps     []stepDone
-	Time      timeline
+	Time      timeline.Line
 	Picture   template.HTML
 	Small     template.HTML // the same for a phone
 	Signs     []sign
@@ -112,9 +115,9 @@ type sessionPage struct {
 // stepDone is a step of the plan with the calls that were made for it.
 type stepDone struct {
 	session.Step
-	Exact []piece  // its arguments, whole: the plan's digest covers them
-	Calls []moment // the newest calls for this step, oldest first
-	More  int      // how many earlier calls there were
+	Exact []piece           // its arguments, whole: the plan's digest covers them
+	Calls []timeline.Moment // the newest calls for this step, oldest first
+	More  int               // how many earlier calls there were
 }
 
 // Needs names the steps that come before it, counted from 0 as everywhere, or is "".
@@ -163,7 +166,7 @@ func (c *Console) showSession(w http.ResponseWriter, r *http.Request, p identity
 		return
 	}
 	d.Operator, d.Auditor, d.Newest = p.Has(identity.Operator), p.Has(identity.Auditor), before < 0
-	d.Other, d.Steps = other(d.Phase), stepsDone(d.Plan, timeline{}) // these stay if the log can't be read
+	d.Other, d.Steps = timeline.Other(d.Phase), stepsDone(d.Plan, timeline.Line{}) // these stay if the log can't be read
 	if d.Refresh = "/sessions/" + id; before >= 0 {
 		d.Refresh += fmt.Sprintf("?before=%d", before)
 	}
@@ -181,7 +184,7 @@ func (c *Console) readHistory(ctx context.Context, d *sessionPage, before int64)
 	if err != nil {
 		return err
 	}
-	in := history{Session: d.Session, Newest: before < 0, Operation: c.operation(), Questions: map[string]approval.Approval{}}
+	in := timeline.History{Session: d.Session, Newest: before < 0, Most: maxMoments, Operation: c.operation(), Questions: map[string]approval.Approval{}}
 	for _, q := range questions {
 		in.Questions[q.ID] = q.Approval
 		if q.State != approval.Pending && q.State != approval.Deferred {
@@ -201,10 +204,10 @@ func (c *Console) readHistory(ctx context.Context, d *sessionPage, before int64)
 	if n := len(in.Entries); n > 0 && in.Entries[0].Action == "session.open" {
 		in.Whole = true
 	}
-	d.Time = newTimeline(in)
+	d.Time = timeline.Of(in)
 	d.Steps = stepsDone(d.Plan, d.Time)
 	if len(d.Time.Moments) > 0 {
-		d.Picture, d.Small, d.Signs = d.Time.draw(onScreen).render(), d.Time.draw(onPhone).render(), signs
+		d.Picture, d.Small, d.Signs = draw(d.Time, onScreen).render(), draw(d.Time, onPhone).render(), signs
 		if d.Time.Earlier {
 			d.Earlier = fmt.Sprintf("/sessions/%s?before=%d", url.PathEscape(d.ID), d.Time.Moments[0].First)
 		}
@@ -228,7 +231,7 @@ func (c *Console) operation() func(id string) (flow.Effect, []flow.Label, []flow
 
 // stepsDone finds the calls that were made for steps of the plan: those that the session has recorded as such, and refused calls of the same
 // operation, with the same arguments where the plan fixes them. Where several steps fit, such calls go to the one with the fewest.
-func stepsDone(p *session.Plan, t timeline) []stepDone {
+func stepsDone(p *session.Plan, t timeline.Line) []stepDone {
 	if p == nil {
 		return nil
 	}
@@ -240,7 +243,7 @@ func stepsDone(p *session.Plan, t timeline) []stepDone {
 		}
 	}
 	for _, m := range t.Moments {
-		if m.Lane == lanePeople || m.Lane == lanePlans || m.At.Before(p.Submitted) {
+		if m.Lane == timeline.LanePeople || m.Lane == timeline.LanePlans || m.At.Before(p.Submitted) {
 			continue
 		}
 		at := stepOf(p, steps, m)
@@ -255,11 +258,11 @@ func stepsDone(p *session.Plan, t timeline) []stepDone {
 }
 
 // stepOf returns the index of the step that a call was, or would have been, or -1.
-func stepOf(p *session.Plan, steps []stepDone, m moment) int {
+func stepOf(p *session.Plan, steps []stepDone, m timeline.Moment) int {
 	if i := slices.IndexFunc(p.Done, func(d provenance.Done) bool { return d.CallID == m.CallID }); i >= 0 && p.Done[i].Step < len(steps) {
 		return p.Done[i].Step
 	}
-	if len(p.Done) > 0 && m.Fate != fateAsked && m.Fate != fateWaiting && m.Fate != fateRefused { // it ran, but not for a step
+	if len(p.Done) > 0 && m.Fate != timeline.FateAsked && m.Fate != timeline.FateWaiting && m.Fate != timeline.FateRefused { // it ran, but not for a step
 		return -1
 	}
 	at := -1

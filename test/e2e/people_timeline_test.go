@@ -60,7 +60,7 @@ func TestPeopleReadASession(t *testing.T) {
 	b.until("the new step comes by itself, and what was opened stays open", `document.querySelectorAll(".steps .fate.waiting").length === 2 && document.querySelector(".steps details:has(.fate.permitted)").open`)
 
 	_, out, errs := cli(t, d.place, nil, "sessions", "show", id, "--timeline", "--data", d.place.data)
-	for _, want := range []string{"Pay the open invoice of Initech.", "session opened", "bank.transfer 480 EUR HIGH", "people asked, then request approved by bob, then call began", "mail.search"} {
+	for _, want := range []string{"Pay the open invoice of Initech.", "1. Session opened", "bank.transfer 480 EUR HIGH", "permitted · approved by person:bob", "waits for a person", "mail.search"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("%q is not in\n%s%s", want, out, errs)
 		}

@@ -1,4 +1,6 @@
-package console
+// Package timeline tells what happened in a session: it puts the entries of the log that belong together into moments, follows labels and phases through them, and says why each
+// call that did not simply run was stopped. It is pure, and serves the console, which draws it, and the command line, which prints it.
+package timeline
 
 import (
 	"encoding/json"
@@ -15,45 +17,42 @@ import (
 	"sallyport.example/internal/session"
 )
 
-// maxMoments bounds what one timeline shows; the newest are. The labels are followed through all entries that it is given.
-const maxMoments = 240
-
-// lane tells what a moment does with data. Each is a row of the picture.
-type lane string
+// Lane tells what a moment does with data. Each is a row of the picture.
+type Lane string
 
 const (
-	laneSources lane = "source" // its results bring labels in, and nothing keeps it from being called
-	lanePlans   lane = "plan"   // plans and declarations
-	laneSinks   lane = "sink"   // refused while the session holds certain labels
-	laneWrites  lane = "write"  // changes something
-	laneOthers  lane = "other"  // none of them
-	lanePeople  lane = "people" // acts of people and of the gateway itself
+	LaneSources Lane = "source" // its results bring labels in, and nothing keeps it from being called
+	LanePlans   Lane = "plan"   // plans and declarations
+	LaneSinks   Lane = "sink"   // refused while the session holds certain labels
+	LaneWrites  Lane = "write"  // changes something
+	LaneOthers  Lane = "other"  // none of them
+	LanePeople  Lane = "people" // acts of people and of the gateway itself
 )
 
-// fate is the outcome of a moment. Its words are style classes.
-type fate string
+// Fate is the outcome of a moment. Its words are style classes.
+type Fate string
 
 const (
-	fatePermitted fate = "permitted"
-	fateFailed    fate = "failed"   // permitted, and answered with an error
-	fateUnderWay  fate = "underway" // permitted, and not over yet
-	fateWaiting   fate = "waiting"  // a person is asked and has not answered
-	fateAsked     fate = "asked"    // a person was asked, and it did not run
-	fateRefused   fate = "refused"
-	fateDiscarded fate = "discarded" // ran, and its result was thrown away
-	fateUnknown   fate = "unknown"   // the outcome is not known
-	fateDone      fate = "done"      // not a call
+	FatePermitted Fate = "permitted"
+	FateFailed    Fate = "failed"   // permitted, and answered with an error
+	FateUnderWay  Fate = "underway" // permitted, and not over yet
+	FateWaiting   Fate = "waiting"  // a person is asked and has not answered
+	FateAsked     Fate = "asked"    // a person was asked, and it did not run
+	FateRefused   Fate = "refused"
+	FateDiscarded Fate = "discarded" // ran, and its result was thrown away
+	FateUnknown   Fate = "unknown"   // the outcome is not known
+	FateDone      Fate = "done"      // not a call
 )
 
-// moment is one thing that happened: a call with everything that is on record about it, or a person's act. Its strings are as recorded, and so
+// Moment is one thing that happened: a call with everything that is on record about it, or a person's act. Its strings are as recorded, and so
 // hostile.
-type moment struct {
+type Moment struct {
 	Column    int // place in the timeline, from 0
 	First     int64
 	Last      int64 // indexes of its first and last audit entry
 	At        time.Time
-	Lane      lane
-	Fate      fate
+	Lane      Lane
+	Fate      Fate
 	CallID    string
 	Operation string // of a call; what was done otherwise
 	Stage     string
@@ -66,22 +65,22 @@ type moment struct {
 	Answers   []string // what people answered to it
 	Brings    []string // labels that it raised
 	Takes     []string // labels that it released
-	Because   []tie    // why it was not simply permitted
+	Because   []Tie    // why it was not simply permitted
 	Evidence  []string // the sources of its arguments, a sentence each
 	Phase     session.Phase
 	Who       string   // of a person's act
 	Arguments string   // hex SHA-256 of a call's arguments
-	Records   []record // what is on record about it, oldest first
+	Records   []Record // what is on record about it, oldest first
 
 	request string
 	settled bool // the question was answered for good
 	asked   bool // it begins with a question to people
 }
 
-// band is a label while the session held it. From is the column of the call that brought it, or -1 if that was before the timeline. Since is the
+// Band is a label while the session held it. From is the column of the call that brought it, or -1 if that was before the timeline. Since is the
 // column from which it was held; it is later than From if other things happened while the call ran. To is the column that ended it, or one
 // after the last.
-type band struct {
+type Band struct {
 	Label     string
 	From      int
 	Since     int
@@ -90,46 +89,47 @@ type band struct {
 	CallID    string
 }
 
-// tie leads from the call that brought a label (column -1: before the timeline) to a call that was refused or asked about because of it.
-type tie struct {
+// Tie leads from the call that brought a label (column -1: before the timeline) to a call that was refused or asked about because of it.
+type Tie struct {
 	From, To  int
 	Label     string
 	Operation string // what brought it
-	Fate      fate
+	Fate      Fate
 }
 
-// span is a stretch of one phase.
-type span struct {
+// Span is a stretch of one phase.
+type Span struct {
 	Phase    session.Phase
 	From, To int // columns; To is where the next begins, or one after the last
 }
 
-// timeline is the model of the picture of a session, and of the list below it.
-type timeline struct {
-	Moments []moment
-	Bands   []band
-	Ties    []tie
-	Phases  []span
+// Line is the model of the picture of a session, and of the list below it.
+type Line struct {
+	Moments []Moment
+	Bands   []Band
+	Ties    []Tie
+	Phases  []Span
 	Width   int  // columns
 	Earlier bool // there is more before it
 }
 
-// history is the input of a timeline.
-type history struct {
+// History is the input of a timeline.
+type History struct {
 	Session session.Session
 	Entries []audit.Entry // of the session, oldest first
 	Whole   bool          // they begin with the session's first
 	Newest  bool          // they end with the session's last
+	Most    int           // moments that are kept, the newest; 0: all. The labels are followed through all entries
 	// Operation describes an operation as the catalogue has it today; false if it is gone.
 	Operation func(id string) (effect flow.Effect, emits, blockedBy []flow.Label, ok bool)
 	// Questions are the session's, by id, in their present state. Of one that is not there only the entries are known.
 	Questions map[string]approval.Approval
 }
 
-// timelineBuilder makes a timeline out of entries.
-type timelineBuilder struct {
-	history
-	t         timeline
+// builder makes a timeline out of entries.
+type builder struct {
+	History
+	t         Line
 	byCall    map[string]int // place in t.Moments, by call id and by request id
 	byAsk     map[string]int // by approval id
 	held      map[string]int // label -> place in t.Bands
@@ -137,9 +137,9 @@ type timelineBuilder struct {
 	phaseFrom int
 }
 
-// newTimeline is a pure function. Entries that fit nowhere become moments of their own.
-func newTimeline(in history) timeline {
-	r := timelineBuilder{history: in, byCall: map[string]int{}, byAsk: map[string]int{}, held: map[string]int{}}
+// Of is a pure function. Entries that fit nowhere become moments of their own.
+func Of(in History) Line {
+	r := builder{History: in, byCall: map[string]int{}, byAsk: map[string]int{}, held: map[string]int{}}
 	r.begin()
 	for _, e := range in.Entries {
 		r.entry(e)
@@ -148,7 +148,7 @@ func newTimeline(in history) timeline {
 }
 
 // begin finds the labels and the phase that the session had before the first entry.
-func (r *timelineBuilder) begin() {
+func (r *builder) begin() {
 	if r.Whole {
 		return
 	}
@@ -156,7 +156,7 @@ func (r *timelineBuilder) begin() {
 	before := func(label, operation, callID string) {
 		if _, ok := r.held[label]; !ok && !raised[label] {
 			r.held[label] = len(r.t.Bands)
-			r.t.Bands = append(r.t.Bands, band{Label: label, From: -1, Since: -1, Operation: operation, CallID: callID})
+			r.t.Bands = append(r.t.Bands, Band{Label: label, From: -1, Since: -1, Operation: operation, CallID: callID})
 		}
 	}
 	for _, e := range r.Entries {
@@ -170,7 +170,7 @@ func (r *timelineBuilder) begin() {
 			}
 		case "session.phase":
 			if to := phaseOf(e); r.phase == "" && to != "" {
-				r.phase = other(to)
+				r.phase = Other(to)
 			}
 		case "plan.approve":
 			if r.phase == "" {
@@ -193,7 +193,7 @@ func (r *timelineBuilder) begin() {
 	}
 }
 
-func other(p session.Phase) session.Phase {
+func Other(p session.Phase) session.Phase {
 	if p == session.Planning {
 		return session.Execution
 	}
@@ -231,8 +231,8 @@ func isCall(e audit.Entry) bool {
 // may be the one who is tested.
 func asks(e audit.Entry) bool { return e.Action == "approval.ask" || e.Action == "approval.drill" }
 
-// record is an entry about a moment as the list shows it.
-type record struct {
+// Record is an entry about a moment as the list shows it.
+type Record struct {
 	Index             int64
 	At                time.Time
 	Words, By         string
@@ -241,8 +241,8 @@ type record struct {
 }
 
 // recordOf leaves out who asked: it would tell a question that tests people.
-func recordOf(e audit.Entry) record {
-	r := record{Index: e.Index, At: e.At, Words: audit.Plain(e), By: e.Actor, Took: e.DurationMS, Arguments: e.Arguments, Result: e.Result}
+func recordOf(e audit.Entry) Record {
+	r := Record{Index: e.Index, At: e.At, Words: audit.Plain(e), By: e.Actor, Took: e.DurationMS, Arguments: e.Arguments, Result: e.Result}
 	if asks(e) {
 		r.By = ""
 	}
@@ -250,28 +250,28 @@ func recordOf(e audit.Entry) record {
 }
 
 // add makes a moment in the next column.
-func (r *timelineBuilder) add(e audit.Entry, l lane) *moment {
-	r.t.Moments = append(r.t.Moments, moment{
+func (r *builder) add(e audit.Entry, l Lane) *Moment {
+	r.t.Moments = append(r.t.Moments, Moment{
 		Column: len(r.t.Moments), First: e.Index, Last: e.Index, At: e.At, Lane: l, Operation: e.Operation, CallID: e.CallID, request: e.RequestID,
-		Fate: fateDone, Records: []record{recordOf(e)},
+		Fate: FateDone, Records: []Record{recordOf(e)},
 	})
 	return &r.t.Moments[len(r.t.Moments)-1]
 }
 
-func (r *timelineBuilder) entry(e audit.Entry) {
+func (r *builder) entry(e audit.Entry) {
 	switch {
 	case isCall(e):
 		r.call(e)
 	case e.Action == "session.taint":
 		r.raise(r.moment(e), e.Labels)
 	case e.Action == "declare", e.Action == "plan.submit":
-		m := r.add(e, lanePlans)
+		m := r.add(e, LanePlans)
 		m.Operation, m.Reason, m.Stage, m.Code, m.Risk, m.Fate = e.Action, e.Reason, e.Stage, e.Code, e.Risk, fateOf(e)
 		if e.Action == "declare" {
 			m.Operation = "declare " + e.Operation
 		}
 		m.Approval = detail(e, "approval_id")
-		if m.Approval != "" && m.Fate == fateAsked {
+		if m.Approval != "" && m.Fate == FateAsked {
 			r.byAsk[m.Approval] = m.Column
 		}
 		if e.Action == "plan.submit" && e.Decision == "permit" {
@@ -283,14 +283,14 @@ func (r *timelineBuilder) entry(e audit.Entry) {
 }
 
 // addAct adds an act of a person, or of the gateway itself.
-func (r *timelineBuilder) addAct(e audit.Entry) {
+func (r *builder) addAct(e audit.Entry) {
 	if e.Action == "session.phase" && detail(e, "plan_id") != "" {
 		return // the plan that brought it is in the picture
 	}
-	m := r.add(e, lanePeople)
+	m := r.add(e, LanePeople)
 	m.Operation, m.Who, m.Reason, m.Code, m.Stage = e.Action, e.Actor, e.Reason, e.Code, e.Stage
 	if e.Decision == "deny" {
-		m.Fate = fateRefused
+		m.Fate = FateRefused
 		return
 	}
 	switch e.Action {
@@ -380,20 +380,20 @@ func confirmed(e audit.Entry) (all []string) {
 }
 
 // fateOf is the fate that a decision alone gives a moment.
-func fateOf(e audit.Entry) fate {
+func fateOf(e audit.Entry) Fate {
 	switch e.Decision {
 	case "permit", "ok":
-		return fatePermitted
+		return FatePermitted
 	case "ask":
-		return fateAsked
+		return FateAsked
 	case "deny":
-		return fateRefused
+		return FateRefused
 	}
-	return fateUnknown
+	return FateUnknown
 }
 
 // moment finds the moment of the entry's call, by the id of the call or of its request, or adds one.
-func (r *timelineBuilder) moment(e audit.Entry) *moment {
+func (r *builder) moment(e audit.Entry) *Moment {
 	for _, key := range []string{"c" + e.CallID, "r" + e.RequestID} {
 		if i, ok := r.byCall[key]; ok && len(key) > 1 {
 			r.byCall["c"+e.CallID], r.byCall["r"+e.RequestID] = i, i
@@ -410,23 +410,23 @@ func (r *timelineBuilder) moment(e audit.Entry) *moment {
 	return m
 }
 
-func (r *timelineBuilder) laneOf(operation string) lane {
+func (r *builder) laneOf(operation string) Lane {
 	if r.Operation != nil {
 		if effect, emits, blockedBy, ok := r.Operation(operation); ok {
 			switch {
 			case effect != flow.Read:
-				return laneWrites
+				return LaneWrites
 			case len(blockedBy) > 0:
-				return laneSinks
+				return LaneSinks
 			case len(emits) > 0:
-				return laneSources
+				return LaneSources
 			}
 		}
 	}
-	return laneOthers
+	return LaneOthers
 }
 
-func (r *timelineBuilder) call(e audit.Entry) {
+func (r *builder) call(e audit.Entry) {
 	m := r.moment(e)
 	m.Last = max(m.Last, e.Index)
 	if m.Operation == "" && e.Operation != "" {
@@ -458,7 +458,7 @@ func (r *timelineBuilder) call(e audit.Entry) {
 	}
 	switch e.Kind {
 	case audit.Intent:
-		m.Fate = fateUnderWay
+		m.Fate = FateUnderWay
 		if detail(e, "permitted_by") == "silence" {
 			m.Answers = append(m.Answers, "permitted by silence")
 		}
@@ -477,33 +477,33 @@ func (r *timelineBuilder) call(e audit.Entry) {
 	case audit.Outcome:
 		switch e.Decision {
 		case "ok":
-			m.Fate = fatePermitted
+			m.Fate = FatePermitted
 		case "error":
-			m.Fate = fateFailed
+			m.Fate = FateFailed
 		case "discarded":
-			m.Fate = fateDiscarded
+			m.Fate = FateDiscarded
 		default:
-			m.Fate = fateUnknown
+			m.Fate = FateUnknown
 		}
 	default:
 		m.Fate = fateOf(e)
 		if asks(e) && m.Approval != "" {
 			r.byAsk[m.Approval] = m.Column
 		}
-		if m.Fate == fateRefused || m.Fate == fateAsked {
+		if m.Fate == FateRefused || m.Fate == FateAsked {
 			r.tieToLabels(m, e)
 		}
 	}
 }
 
 // raise begins the bands of labels that are not held yet.
-func (r *timelineBuilder) raise(m *moment, labels []string) {
+func (r *builder) raise(m *Moment, labels []string) {
 	for _, l := range labels {
 		if _, ok := r.held[l]; ok {
 			continue
 		}
 		r.held[l] = len(r.t.Bands)
-		r.t.Bands = append(r.t.Bands, band{
+		r.t.Bands = append(r.t.Bands, Band{
 			Label: l, From: m.Column, Since: max(m.Column, len(r.t.Moments)-1), To: -1, Operation: m.Operation, CallID: m.CallID,
 		})
 		m.Brings = append(m.Brings, l)
@@ -511,14 +511,14 @@ func (r *timelineBuilder) raise(m *moment, labels []string) {
 }
 
 // tieToLabels ties the call to those that brought the labels because of which it was refused or asked about.
-func (r *timelineBuilder) tieToLabels(m *moment, e audit.Entry) {
+func (r *builder) tieToLabels(m *Moment, e audit.Entry) {
 	for _, l := range r.labelsToBlame(e) {
 		b := r.t.Bands[r.held[l]]
-		t := tie{From: b.From, To: m.Column, Label: l, Operation: b.Operation, Fate: fateOf(e)}
+		t := Tie{From: b.From, To: m.Column, Label: l, Operation: b.Operation, Fate: fateOf(e)}
 		if m.Shadow {
-			t.Fate = fatePermitted
+			t.Fate = FatePermitted
 		}
-		if !slices.ContainsFunc(m.Because, func(old tie) bool { return old.Label == l && old.From == t.From }) {
+		if !slices.ContainsFunc(m.Because, func(old Tie) bool { return old.Label == l && old.From == t.From }) {
 			m.Because = append(m.Because, t)
 		}
 	}
@@ -526,7 +526,7 @@ func (r *timelineBuilder) tieToLabels(m *moment, e audit.Entry) {
 
 // labelsToBlame returns those of the labels held then that were the reason. An entry has the reason of the verdict as text. So these are the labels
 // that the text names, those in the question to the person, and at the flow stage those that block the operation.
-func (r *timelineBuilder) labelsToBlame(e audit.Entry) []string {
+func (r *builder) labelsToBlame(e audit.Entry) []string {
 	var heldNow, blamed []string
 	for l := range r.held {
 		heldNow = append(heldNow, l)
@@ -591,35 +591,35 @@ func mentions(text, word string) bool {
 }
 
 // enterPhase begins a phase at the moment.
-func (r *timelineBuilder) enterPhase(m *moment, p session.Phase) {
+func (r *builder) enterPhase(m *Moment, p session.Phase) {
 	m.Phase = p
 	if p == r.phase {
 		return
 	}
 	if r.phase == "" {
-		r.phase = other(p) // the session came from the other one
+		r.phase = Other(p) // the session came from the other one
 	}
 	if m.Column > r.phaseFrom {
-		r.t.Phases = append(r.t.Phases, span{Phase: r.phase, From: r.phaseFrom, To: m.Column})
+		r.t.Phases = append(r.t.Phases, Span{Phase: r.phase, From: r.phaseFrom, To: m.Column})
 	}
 	r.phase, r.phaseFrom = p, m.Column
 }
 
 // end closes bands and phases that are open, and keeps the newest columns.
-func (r *timelineBuilder) end() timeline {
+func (r *builder) end() Line {
 	t := &r.t
 	t.Width = len(t.Moments)
 	if r.phase == "" {
 		r.phase = r.Session.Phase
 	}
 	if t.Width > r.phaseFrom {
-		t.Phases = append(t.Phases, span{Phase: r.phase, From: r.phaseFrom, To: t.Width})
+		t.Phases = append(t.Phases, Span{Phase: r.phase, From: r.phaseFrom, To: t.Width})
 	}
 	if r.Newest { // every label that the session holds is shown, even if no entry raised it
 		for _, h := range r.Session.Labels {
 			if _, ok := r.held[string(h.Label)]; !ok {
 				r.held[string(h.Label)] = len(t.Bands)
-				t.Bands = append(t.Bands, band{Label: string(h.Label), From: -1, Since: -1, Operation: h.Operation, CallID: h.CallID})
+				t.Bands = append(t.Bands, Band{Label: string(h.Label), From: -1, Since: -1, Operation: h.Operation, CallID: h.CallID})
 			}
 		}
 	}
@@ -628,23 +628,25 @@ func (r *timelineBuilder) end() timeline {
 	}
 	for i := range t.Moments {
 		m := &t.Moments[i]
-		if m.Fate == fateAsked && m.Approval != "" {
+		if m.Fate == FateAsked && m.Approval != "" {
 			open := !m.settled
 			if q, ok := r.Questions[m.Approval]; ok {
 				open = q.State == approval.Pending || q.State == approval.Deferred
 			}
 			if open {
-				m.Fate = fateWaiting
+				m.Fate = FateWaiting
 			}
 		}
 		for j := range m.Because {
-			if m.Because[j].Fate == fateAsked {
+			if m.Because[j].Fate == FateAsked {
 				m.Because[j].Fate = m.Fate
 			}
 		}
 	}
 	t.Earlier = !r.Whole
-	t.cut(t.Width - maxMoments)
+	if r.Most > 0 {
+		t.cut(t.Width - r.Most)
+	}
 	for _, m := range t.Moments {
 		t.Ties = append(t.Ties, m.Because...)
 	}
@@ -652,7 +654,7 @@ func (r *timelineBuilder) end() timeline {
 }
 
 // cut drops the first n columns. Bands and ties that began in them then began before the timeline.
-func (t *timeline) cut(n int) {
+func (t *Line) cut(n int) {
 	if n <= 0 {
 		return
 	}
@@ -685,10 +687,10 @@ func (t *timeline) cut(n int) {
 }
 
 // Verdict tells the outcome.
-func (m moment) Verdict() string {
-	word, ok := map[fate]string{
-		fatePermitted: "permitted", fateFailed: "permitted, failed", fateUnderWay: "under way", fateWaiting: "waits for a person", fateAsked: "asked, did not run",
-		fateRefused: "refused", fateDiscarded: "result thrown away", fateUnknown: "outcome unknown", fateDone: "",
+func (m Moment) Verdict() string {
+	word, ok := map[Fate]string{
+		FatePermitted: "permitted", FateFailed: "permitted, failed", FateUnderWay: "under way", FateWaiting: "waits for a person", FateAsked: "asked, did not run",
+		FateRefused: "refused", FateDiscarded: "result thrown away", FateUnknown: "outcome unknown", FateDone: "",
 	}[m.Fate]
 	if !ok {
 		return string(m.Fate)
@@ -700,8 +702,8 @@ func (m moment) Verdict() string {
 }
 
 // Title names the moment in the list.
-func (m moment) Title() string {
-	if m.Lane != lanePeople {
+func (m Moment) Title() string {
+	if m.Lane != LanePeople {
 		return m.Operation
 	}
 	word, ok := map[string]string{
@@ -722,22 +724,22 @@ func (m moment) Title() string {
 }
 
 // Number is its place in the list, from 1, as on the axis of the picture.
-func (m moment) Number() int { return m.Column + 1 }
+func (m Moment) Number() int { return m.Column + 1 }
 
 // Word names its lane in the list.
-func (m moment) Word() string {
-	return map[lane]string{laneSources: "source", laneSinks: "sink", laneWrites: "write", laneOthers: "", lanePlans: "", lanePeople: ""}[m.Lane]
+func (m Moment) Word() string {
+	return map[Lane]string{LaneSources: "source", LaneSinks: "sink", LaneWrites: "write", LaneOthers: "", LanePlans: "", LanePeople: ""}[m.Lane]
 }
 
 // Key names the moment as it is now: it changes with what is known about it.
-func (m moment) Key() string {
+func (m Moment) Key() string {
 	return fmt.Sprintf("%d-%d-%s", m.First, len(m.Records), m.Fate)
 }
 
 // Unfolded tells whether the list shows the moment's particulars from the beginning: where something did not simply run.
-func (m moment) Unfolded() bool {
-	return m.Fate != fatePermitted && m.Fate != fateDone || m.Shadow
+func (m Moment) Unfolded() bool {
+	return m.Fate != FatePermitted && m.Fate != FateDone || m.Shadow
 }
 
 // FromNumber is the place in the list of the call that brought the label.
-func (t tie) FromNumber() int { return t.From + 1 }
+func (t Tie) FromNumber() int { return t.From + 1 }

@@ -1,15 +1,12 @@
-package console
+package timeline
 
 import (
 	"bytes"
 	"encoding/json"
-	"encoding/xml"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"reflect"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -83,33 +80,33 @@ func (s *story) change(action, by, reason string, detail map[string]any, labels 
 }
 
 // history is the whole of the story.
-func (s story) history(held ...flow.Held) history {
-	return history{Session: session.Session{ID: "sess_1", State: session.Open, Phase: session.Execution, Labels: held}, Entries: s, Whole: true, Newest: true, Operation: knownOperation}
+func (s story) history(held ...flow.Held) History {
+	return History{Session: session.Session{ID: "sess_1", State: session.Open, Phase: session.Execution, Labels: held}, Entries: s, Whole: true, Newest: true, Most: mostMoments, Operation: knownOperation}
 }
 
 // marks, bands, ties and phases are a timeline in words.
-func marks(t timeline) (words []string) {
+func marks(t Line) (words []string) {
 	for _, m := range t.Moments {
 		words = append(words, fmt.Sprintf("%s %s %s", m.Operation, m.Lane, m.Fate))
 	}
 	return words
 }
 
-func bands(t timeline) (words []string) {
+func bands(t Line) (words []string) {
 	for _, b := range t.Bands {
 		words = append(words, fmt.Sprintf("%s %d/%d-%d %s", b.Label, b.From, b.Since, b.To, b.Operation))
 	}
 	return words
 }
 
-func ties(t timeline) (words []string) {
+func ties(t Line) (words []string) {
 	for _, x := range t.Ties {
 		words = append(words, fmt.Sprintf("%s %d>%d %s", x.Label, x.From, x.To, x.Fate))
 	}
 	return words
 }
 
-func phases(t timeline) (words []string) {
+func phases(t Line) (words []string) {
 	for _, p := range t.Phases {
 		words = append(words, fmt.Sprintf("%s %d-%d", p.Phase, p.From, p.To))
 	}
@@ -121,7 +118,7 @@ func TestTimeline(t *testing.T) {
 	type want struct{ marks, bands, ties, phases []string }
 	for name, c := range map[string]struct {
 		tell func(*story)
-		more func(*history)
+		more func(*History)
 		want want
 	}{
 		"nothing": {tell: func(*story) {}},
@@ -197,7 +194,7 @@ func TestTimeline(t *testing.T) {
 				s.asks("c4", "slack.post", "appr_2", "It is of risk HIGH, so a person must decide.")
 				s.asks("c5", "slack.post", "appr_3", "It is of risk HIGH, so a person must decide.")
 			},
-			more: func(in *history) {
+			more: func(in *History) {
 				in.Questions = map[string]approval.Approval{
 					"appr_1": {State: approval.Pending, Reasons: []approval.Reason{{Stage: "risk", Code: "risk.untrusted"}}},
 					"appr_2": {State: approval.Deferred, Reasons: []approval.Reason{{Stage: "risk", Code: "risk.contaminated"}}},
@@ -214,7 +211,7 @@ func TestTimeline(t *testing.T) {
 		},
 		"a question that is over though no entry says so": {
 			tell: func(s *story) { s.open(session.Execution); s.asks("c1", "slack.post", "appr_1", "a write") },
-			more: func(in *history) { in.Questions = map[string]approval.Approval{"appr_1": {State: approval.Expired}} },
+			more: func(in *History) { in.Questions = map[string]approval.Approval{"appr_1": {State: approval.Expired}} },
 			want: want{marks: []string{"session.open people done", "slack.post write asked"}, phases: []string{"execution 0-2"}},
 		},
 		"every end of a call": {
@@ -333,7 +330,7 @@ func TestTimeline(t *testing.T) {
 				s.change("session.phase", "person:ann", "back", map[string]any{"phase": "planning"})
 				s.ran("call_8", "web.search", "untrusted")
 			},
-			more: func(in *history) {
+			more: func(in *History) {
 				in.Whole = false
 				in.Session.Labels = []flow.Held{{Label: "internal", Operation: "mail.search", CallID: "call_2"}, {Label: "untrusted", Operation: "web.search", CallID: "call_8"}}
 			},
@@ -347,7 +344,7 @@ func TestTimeline(t *testing.T) {
 		},
 		"a label that no entry tells of": {
 			tell: func(s *story) { s.open(session.Execution) },
-			more: func(in *history) { in.Session.Labels = []flow.Held{{Label: "secret", CallID: "x"}} },
+			more: func(in *History) { in.Session.Labels = []flow.Held{{Label: "secret", CallID: "x"}} },
 			want: want{marks: []string{"session.open people done"}, bands: []string{"secret -1/-1-1 "}, phases: []string{"execution 0-1"}},
 		},
 	} {
@@ -358,7 +355,7 @@ func TestTimeline(t *testing.T) {
 			if c.more != nil {
 				c.more(&in)
 			}
-			got := newTimeline(in)
+			got := Of(in)
 			for _, x := range []struct {
 				what      string
 				got, want []string
@@ -367,8 +364,6 @@ func TestTimeline(t *testing.T) {
 					t.Errorf("%s\n got %q\nwant %q", x.what, x.got, x.want)
 				}
 			}
-			wellFormed(t, string(got.draw(onScreen).render()))
-			wellFormed(t, string(got.draw(onPhone).render()))
 		})
 	}
 }
@@ -384,7 +379,7 @@ func TestTimelineTells(t *testing.T) {
 	s[len(s)-1].Approvers = []string{"ann", "bob"}
 	s.outcome("c2", "slack.post", "ok")
 	s.judged("c3", "web.search", "deny", "flow", "flow.contaminated", "holds internal")
-	got := newTimeline(s.history())
+	got := Of(s.history())
 	m := got.Moments[2]
 	if m.First != 3 || m.Last != 7 || m.Approval != "appr_1" || !slices.Equal(m.Answers, []string{"approved by person:ann", "approved by person:bob"}) || m.Reason != "" {
 		t.Errorf("the asked call: %+v", m)
@@ -396,17 +391,11 @@ func TestTimelineTells(t *testing.T) {
 	if m := got.Moments[1]; !slices.Equal(m.Brings, []string{"internal"}) {
 		t.Errorf("the source: %+v", m)
 	}
-	desc := got.describe()
-	for _, want := range []string{"3 calls from left to right.", "2 permitted.", "1 refused.", "Label internal from number 2, mail.search.", "2 calls stopped, asked about"} {
-		if !strings.Contains(desc, want) {
-			t.Errorf("the description lacks %q: %s", want, desc)
-		}
-	}
 }
 
 // TestTimelineDrill: a question that tests people can't be told from another, neither while it waits nor by what stands beside it.
 func TestTimelineDrill(t *testing.T) {
-	tell := func(action string) timeline {
+	tell := func(action string) Line {
 		var s story
 		s.open(session.Execution)
 		d, _ := json.Marshal(map[string]any{"approval_id": "appr_1"})
@@ -417,10 +406,10 @@ func TestTimelineDrill(t *testing.T) {
 		s.add(e)
 		in := s.history()
 		in.Questions = map[string]approval.Approval{"appr_1": {State: approval.Pending, Reasons: []approval.Reason{{Stage: "risk", Code: "approval.required", Text: "It is risky."}}}}
-		return newTimeline(in)
+		return Of(in)
 	}
 	real, drill := tell("approval.ask"), tell("approval.drill")
-	if !reflect.DeepEqual(real, drill) || drill.Moments[1].Fate != fateWaiting {
+	if !reflect.DeepEqual(real, drill) || drill.Moments[1].Fate != FateWaiting {
 		t.Errorf("a drill shows:\n%+v\n%+v", real.Moments[1], drill.Moments[1])
 	}
 }
@@ -447,98 +436,29 @@ func TestTimelineCut(t *testing.T) {
 	s.open(session.Planning)
 	s.ran("call_0", "mail.search", "internal")
 	s.change("session.phase", "person:ann", "go", map[string]any{"phase": "execution"})
-	for i := range maxMoments {
+	for i := range mostMoments {
 		s.judged(fmt.Sprintf("call_1%04d", i), "web.search", "deny", "flow", "flow.contaminated", "holds internal")
 	}
-	got := newTimeline(s.history())
-	if got.Width != maxMoments || len(got.Moments) != maxMoments || !got.Earlier || got.Moments[0].Column != 0 || len(got.Ties) != maxMoments || got.Ties[0].From != -1 {
+	got := Of(s.history())
+	if got.Width != mostMoments || len(got.Moments) != mostMoments || !got.Earlier || got.Moments[0].Column != 0 || len(got.Ties) != mostMoments || got.Ties[0].From != -1 {
 		t.Fatalf("width %d, %d moments, earlier %v, %+v", got.Width, len(got.Moments), got.Earlier, got.Ties[0])
 	}
-	if w := bands(got); !slices.Equal(w, []string{fmt.Sprintf("internal -1/-1-%d mail.search", maxMoments)}) {
+	if w := bands(got); !slices.Equal(w, []string{fmt.Sprintf("internal -1/-1-%d mail.search", mostMoments)}) {
 		t.Errorf("bands %q", w)
 	}
-	if w := phases(got); !slices.Equal(w, []string{fmt.Sprintf("execution 0-%d", maxMoments)}) {
+	if w := phases(got); !slices.Equal(w, []string{fmt.Sprintf("execution 0-%d", mostMoments)}) {
 		t.Errorf("phases %q", w)
 	}
 }
 
-// wellFormed parses the picture as XML and looks for what the page's policy forbids.
-func wellFormed(t *testing.T, svg string) (elements int) {
-	t.Helper()
-	d := xml.NewDecoder(strings.NewReader(svg))
-	d.Strict = true
-	for {
-		tok, err := d.Token()
-		if err == io.EOF {
-			break
-		}
-		if err != nil {
-			t.Fatalf("not XML: %v\n%.2000s", err, svg)
-		}
-		el, ok := tok.(xml.StartElement)
-		if !ok {
-			continue
-		}
-		elements++
-		if !slices.Contains([]string{"svg", "title", "desc", "g", "path", "rect", "text"}, el.Name.Local) {
-			t.Fatalf("a <%s> in a picture", el.Name.Local)
-		}
-		for _, a := range el.Attr {
-			if a.Name.Local == "style" || strings.HasPrefix(a.Name.Local, "on") || a.Name.Local == "href" || strings.Contains(a.Value, "NaN") || strings.Contains(a.Value, "Inf") {
-				t.Fatalf("%s=%q in a picture", a.Name.Local, a.Value)
-			}
-		}
-	}
-	if !strings.Contains(svg, `role="img"`) || !strings.Contains(svg, "<title id=") || !strings.Contains(svg, "<desc id=") {
-		t.Errorf("a picture without role, title or description: %.300s", svg)
-	}
-	return elements
-}
+const mostMoments = 240
 
 const hostileText = "<img src=x onerror=alert(1)>\"'</title></desc></svg><script>alert(2)</script>\u202egpj.exe\x1b[31m\x00\xff{{.}}\u2028]]>"
 
-// TestTimelineBounded: well-formed and small, however much there is and whatever it is called.
-func TestTimelineBounded(t *testing.T) {
-	const most = 300 << 10
-	for _, n := range []int{0, 1, 2, 24, 200, 5000} {
-		var s story
-		s.open(session.Execution)
-		for i := range n {
-			id := fmt.Sprintf("call_%06d", i)
-			switch i % 4 {
-			case 0:
-				s.ran(id, hostileText, hostileText, fmt.Sprintf("%s%d", hostileText, i%60), "internal")
-			case 1:
-				s.judged(id, "web.search", "deny", "flow", "flow.contaminated", "holds internal "+strings.Repeat(hostileText, 50))
-			case 2:
-				s.asks(id, strings.Repeat(hostileText, 100), hostileText, hostileText)
-			case 3:
-				s.change(hostileText, hostileText, hostileText, map[string]any{hostileText: hostileText})
-			}
-		}
-		got := newTimeline(s.history())
-		svg := string(got.draw(onScreen).render())
-		small := string(got.draw(onPhone).render())
-		wellFormed(t, svg)
-		wellFormed(t, small)
-		if len(svg)+len(small) > most {
-			t.Errorf("%d entries: %d bytes", n, len(svg))
-		}
-		for _, bad := range []string{"<script", "<img", "\u202e", "\x1b", "\x00", "\u2028", "\xff"} {
-			if strings.Contains(svg+small, bad) {
-				t.Errorf("%d entries: %q gets into the picture", n, bad)
-			}
-		}
-		if wide, narrow := got.draw(onScreen).Width, got.draw(onPhone).Width; wide > 1400 || narrow > 346 {
-			t.Errorf("%d entries: %d and %d pixels wide", n, wide, narrow)
-		}
-	}
-}
-
 // checkTimeline is what holds for every timeline.
-func checkTimeline(t *testing.T, got timeline) {
+func checkTimeline(t *testing.T, got Line) {
 	t.Helper()
-	if got.Width != len(got.Moments) || got.Width > maxMoments {
+	if got.Width != len(got.Moments) || got.Width > mostMoments {
 		t.Fatalf("width %d with %d moments", got.Width, len(got.Moments))
 	}
 	for i, m := range got.Moments {
@@ -596,29 +516,27 @@ func FuzzTimeline(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, seed uint64, n uint16, whole, newest bool) {
 		r := rand.New(rand.NewPCG(seed, 1))
-		in := history{
+		in := History{
 			Session: session.Session{Phase: session.Planning, Labels: []flow.Held{{Label: "internal", CallID: "c2"}, {Label: hostileText}}},
-			Entries: randomEntries(r, int(n)%700), Whole: whole, Newest: newest, Operation: knownOperation,
+			Entries: randomEntries(r, int(n)%700), Whole: whole, Newest: newest, Most: mostMoments, Operation: knownOperation,
 		}
 		if seed%2 == 0 {
 			in.Questions = map[string]approval.Approval{"a1": {State: approval.States[seed%7], Reasons: []approval.Reason{{Code: "risk.contaminated"}, {Stage: "flow", Text: "untrusted"}}}}
 		}
 		before := slices.Clone(in.Entries)
-		got := newTimeline(in)
+		got := Of(in)
 		checkTimeline(t, got)
-		wellFormed(t, string(got.draw(onScreen).render()))
-		wellFormed(t, string(got.draw(onPhone).render()))
 		if !reflect.DeepEqual(before, in.Entries) {
 			t.Error("the entries were changed")
 		}
 		if newest {
 			for _, h := range in.Session.Labels { // what the session holds is shown to the end
-				if !slices.ContainsFunc(got.Bands, func(b band) bool { return b.Label == string(h.Label) && b.To == got.Width }) {
+				if !slices.ContainsFunc(got.Bands, func(b Band) bool { return b.Label == string(h.Label) && b.To == got.Width }) {
 					t.Errorf("the label %.20q is not held at the end", h.Label)
 				}
 			}
 		}
-		if again := newTimeline(in); !reflect.DeepEqual(got, again) {
+		if again := Of(in); !reflect.DeepEqual(got, again) {
 			t.Error("not a function of what it is told")
 		}
 		var b bytes.Buffer
