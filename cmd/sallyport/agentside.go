@@ -148,17 +148,19 @@ func (c *cli) connect() *cobra.Command {
 }
 
 func (c *cli) client() *cobra.Command {
-	var kind string
+	var kind, model, background string
 	var secret bool
 	config := c.command(about{
 		inside: true,
-		use:    "config", short: "Print what an MCP client needs to use the gateway",
+		use:    "config", short: "Print what a client needs to use the gateway",
 		long: `The snippet goes to standard output, where to put it to standard error. It names the running gateway's address. The token is a reference to the
-environment variable SALLYPORT_TOKEN, as far as the client knows such; with --show-token it is the token itself.`,
-		example: "sallyport client config --kind claude-code\nsallyport client config --kind cursor --show-token > ~/.cursor/mcp.json",
+environment variable SALLYPORT_TOKEN, as far as the client knows such; with --show-token it is the token itself. Where the agent may ask models through
+the gateway, the snippets for Claude Code and Codex have the settings for that, too: the running gateway is asked for its models with the agent's token.
+The kind sdk is for programs that use the SDKs of Anthropic and OpenAI.`,
+		example: "sallyport client config --kind claude-code\nsallyport client config --kind cursor --show-token > ~/.cursor/mcp.json\nsallyport client config --kind codex --model gpt-4o-2024-11-20",
 	}, func(_ context.Context, _ []string) error {
-		if !slices.Contains(clients.Kinds, kind) {
-			return usagef("--kind is one of %s, not %q", strings.Join(clients.Kinds, ", "), kind)
+		if !slices.Contains(clients.Configured, kind) {
+			return usagef("--kind is one of %s, not %q", strings.Join(clients.Configured, ", "), kind)
 		}
 		s := clients.Setup{Explicit: os.Getenv(envURL) != ""}
 		var err error
@@ -180,20 +182,34 @@ environment variable SALLYPORT_TOKEN, as far as the client knows such; with --sh
 				s.TokenFile = local
 			}
 		}
+		var unknown error // which models there are
+		if clients.AsksModels(kind) {
+			if s.Models, unknown = c.agentsModels(s.Address); unknown != nil && (kind == clients.SDK || model != "" || background != "") {
+				return unknown
+			}
+		}
+		if err := s.Choose(kind, model, background); err != nil {
+			return usagef("%v", err)
+		}
 		snippet, where, err := s.Snippet(kind)
 		if err != nil {
 			return err
 		}
 		fmt.Fprint(c.out, snippet)
 		fmt.Fprintln(c.err, where)
+		if unknown != nil {
+			fmt.Fprintf(c.err, "It has no settings of models, because it is not known which the agent may ask: %v\n", unknown)
+		}
 		if strings.Contains(snippet, strconv.Quote(s.Program)) && note != "" {
 			fmt.Fprintln(c.err, note)
 		}
 		return nil
 	})
-	config.Flags().StringVar(&kind, "kind", "", "the client: "+strings.Join(clients.Kinds, ", "))
+	config.Flags().StringVar(&kind, "kind", "", "the client: "+strings.Join(clients.Configured, ", "))
+	config.Flags().StringVar(&model, "model", "", "the model that the client asks")
+	config.Flags().StringVar(&background, "background", "", "the model that Claude Code asks for small things")
 	config.Flags().BoolVar(&secret, "show-token", false, "put the token itself in")
 	must(config.MarkFlagRequired("kind"))
-	must(config.RegisterFlagCompletionFunc("kind", cobra.FixedCompletions(clients.Kinds, cobra.ShellCompDirectiveNoFileComp)))
-	return group("client", "Set MCP clients up", config)
+	must(config.RegisterFlagCompletionFunc("kind", cobra.FixedCompletions(clients.Configured, cobra.ShellCompDirectiveNoFileComp)))
+	return group("client", "Set clients up", config)
 }

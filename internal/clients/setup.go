@@ -3,11 +3,13 @@ package clients
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"regexp"
 	"strconv"
 	"strings"
 
+	"sallyport.example/internal/display"
 	"sallyport.example/internal/identity"
 )
 
@@ -37,6 +39,9 @@ type Setup struct {
 	Data      string
 	Explicit  bool   // the address came from SALLYPORT_URL, so that the data directory may be elsewhere
 	TokenFile string // of the agent local; "" if there is none
+	Models    Models // that the agent may ask
+
+	model, background string // chosen
 }
 
 // object is JSON with its members in order.
@@ -120,6 +125,7 @@ func (s Setup) Snippet(kind string) (snippet, where string, err error) {
 	var out strings.Builder
 	servers := func(member string) object { return object{{member, object{{"sallyport", s.entry(kind)}}}} }
 	var config object
+	models := s.model != "" && len(s.Models.asks(kind)) > 0
 	switch kind {
 	case "claude-code":
 		where = "Run the command, or put the JSON into .mcp.json of the project."
@@ -145,19 +151,39 @@ func (s Setup) Snippet(kind string) (snippet, where string, err error) {
 		}
 	case "codex":
 		where = "Put it into ~/.codex/config.toml."
-		out.WriteString(s.table())
+		first, provider := s.codexModels()
+		if !models {
+			first, provider = "", ""
+		} else {
+			where += " The lines in front stand before the first [table] of the file. They have Codex ask its model through the gateway, and turn its web search off, which the provider would run." + s.others(kind)
+		}
+		out.WriteString(first + s.table() + provider)
+	case SDK:
+		if !models {
+			return "", "", errors.New("the agent may ask no model through the gateway: name one under models in sallyport.yaml, and in dataSources.models of the agent's declaration")
+		}
+		where = "Run it in the shell that starts the program. The agent may ask " + display.Line(strings.Join(s.Models.asks(kind), ", "), 500) + "."
+		out.WriteString(s.exports())
 	default:
-		return "", "", fmt.Errorf("no client is called %q: there are %s", kind, strings.Join(Kinds, ", "))
+		return "", "", fmt.Errorf("no client is called %q: there are %s", kind, strings.Join(Configured, ", "))
 	}
 	if s.Token != "" {
-		where += "\nThe token stands in that file as it is, so keep it out of what others read."
+		where += "\nThe token stands there as it is, so keep it out of what others read."
 	}
 	if config != nil {
-		b, err := json.MarshalIndent(config, "", "  ")
+		text, err := indented(config)
 		if err != nil {
 			return "", "", err
 		}
-		fmt.Fprintf(&out, "%s\n", b)
+		out.WriteString(text)
+	}
+	if models && kind == "claude-code" {
+		text, err := indented(s.claudeModels())
+		if err != nil {
+			return "", "", err
+		}
+		out.WriteString("\n" + text)
+		where += "\nPut the members of the second JSON into ~/.claude/settings.json. They have Claude Code ask its models through the gateway, and turn its web search off, which the provider would run." + s.others(kind)
 	}
 	return out.String(), where + s.Credential(kind), nil
 }

@@ -27,6 +27,10 @@ var responsesFields = fields{
 	"tools": list(typed("tool", map[string]check{
 		"function": of(fields{"type": name, "name": name, "description": orNull(text), "parameters": orNull(object), "strict": orNull(boolean)}, "name"),
 		"custom":   of(fields{"type": name, "name": name, "description": orNull(text), "format": orNull(object)}, "name"),
+		// Functions under a common name. Only functions: what a provider runs would be overlooked in here.
+		"namespace": of(fields{"type": name, "name": name, "description": orNull(text), "tools": list(of(fields{
+			"type": word("function"), "name": name, "description": orNull(text), "parameters": orNull(object), "strict": orNull(boolean),
+		}, "type", "name"))}, "name", "tools"),
 		// The agent's own program runs these: to the gateway they are functions.
 		"local_shell": of(fields{"type": name}), "apply_patch": of(fields{"type": name}),
 		"computer_use_preview": of(fields{"type": name, "display_width": number, "display_height": number, "environment": name}),
@@ -35,7 +39,7 @@ var responsesFields = fields{
 	"text":      orNull(of(fields{"format": orNull(object), "verbosity": orNull(name)})),
 	"reasoning": orNull(of(fields{"effort": orNull(name), "summary": orNull(name), "generate_summary": orNull(name), "context": orNull(name)})),
 	"include":   orNull(list(word("reasoning.encrypted_content"))),
-	"metadata":  orNull(object), "user": orNull(text), "safety_identifier": orNull(text), "service_tier": orNull(name),
+	"metadata":  orNull(object), "client_metadata": orNull(metadata), "user": orNull(text), "safety_identifier": orNull(text), "service_tier": orNull(name),
 	"prompt_cache_key": orNull(text), "prompt_cache_retention": orNull(word("in_memory", "24h")),
 	"store": orNull(notKept), "top_logprobs": orNull(func(p *parser, at string, v json.RawMessage) {
 		exactly(p, at, v, "0", "Log probabilities do not pass: they are a second form of the text.")
@@ -46,12 +50,23 @@ var responsesFields = fields{
 	"previous_response_id": orNull(kept("An earlier response")), "conversation": orNull(kept("A conversation")), "prompt": orNull(kept("A stored prompt")),
 }
 
+// metadata accepts what a client says of itself: texts by name.
+func metadata(p *parser, at string, v json.RawMessage) {
+	if !call.IsObject(v) {
+		p.fail(at, "It must be an object.", "")
+		return
+	}
+	for name, member := range call.Members(v) {
+		text(p, join(at, name), member)
+	}
+}
+
 // responsesItems are the parts of the input of a response.
 var responsesItems = map[string]check{
 	"message": of(fields{
 		"type": name, "id": orNull(name), "status": orNull(name), "phase": orNull(name), "role": word("user", "assistant", "system", "developer"), "content": textOr(list(typed("content", responsesContent, ""))),
 	}, "role", "content"),
-	"function_call":        of(fields{"type": name, "id": orNull(name), "status": orNull(name), "call_id": name, "name": name, "arguments": text}, "call_id", "name", "arguments"),
+	"function_call":        of(fields{"type": name, "id": orNull(name), "status": orNull(name), "call_id": name, "namespace": orNull(name), "name": name, "arguments": text}, "call_id", "name", "arguments"),
 	"function_call_output": responsesOutput, "custom_tool_call_output": responsesOutput, "local_shell_call_output": responsesOutput, "apply_patch_call_output": responsesOutput,
 	"custom_tool_call": of(fields{"type": name, "id": orNull(name), "status": orNull(name), "call_id": name, "name": name, "input": text}, "call_id", "name", "input"),
 	"local_shell_call": of(fields{"type": name, "id": orNull(name), "status": orNull(name), "call_id": name, "action": object}, "call_id", "action"),

@@ -42,6 +42,9 @@ var requests = map[Form][]string{
 		{"type":"reasoning","id":"rs_1","summary":[{"type":"summary_text","text":"s"}],"encrypted_content":"e"},
 		{"type":"message","id":"msg_1","status":"completed","role":"assistant","content":[{"type":"output_text","text":"o","annotations":[],"logprobs":[]}]},
 		{"type":"function_call","id":"fc_1","call_id":"c","name":"f","arguments":"{}"},{"type":"function_call_output","call_id":"c","output":"r"}]}`,
+		// As Codex asks: functions of one server under its name, and what the client says of itself.
+		`{"model":"m","stream":true,"store":false,"client_metadata":{"turn_id":"t"},"tools":[{"type":"namespace","name":"mcp__s","description":"d","tools":[{"type":"function","name":"f","description":"d","strict":false,"parameters":{"type":"object"}}]}],
+		"input":[{"type":"function_call","id":"fc_1","call_id":"c","namespace":"mcp__s","name":"f","arguments":"{}"}]}`,
 	},
 	Count: {
 		`{"model":"m","messages":[{"role":"user","content":"Hi."}]}`,
@@ -110,6 +113,7 @@ func TestUnknownFields(t *testing.T) {
 			"input.output":  `{"model":"m","input":[{"type":"function_call_output","call_id":"c","output":[{"type":"input_text","text":"x",%s}]}]}`,
 			"input.summary": `{"model":"m","input":[{"type":"reasoning","summary":[{"type":"summary_text","text":"x",%s}]}]}`,
 			"tools":         `{"model":"m","input":"x","tools":[{"type":"function","name":"f",%s}]}`,
+			"tools.tools":   `{"model":"m","input":"x","tools":[{"type":"namespace","name":"n","tools":[{"type":"function","name":"f",%s}]}]}`,
 			"text":          `{"model":"m","input":"x","text":{%s}}`,
 			"reasoning":     `{"model":"m","input":"x","reasoning":{%s}}`,
 		},
@@ -185,6 +189,7 @@ func TestDeclaredHostedTools(t *testing.T) {
 		`{"model":"m","input":"x","tools":[{"type":"mcp","server_url":"https://a.example"}]}`:                                                                  {Responses, Allowed{Hosted: append([]string{"mcp", ""}, Hostable...)}, fault.ModelHostedTool, ""},
 		`{"model":"m","input":"x","tools":[{"type":"web_search","filters":{"file_ids":["f"]}}]}`:                                                               {Responses, search, fault.RequestMalformed, ""},
 		`{"model":"m","input":"x","tools":[{"type":"web_search","novel":1}]}`:                                                                                  {Responses, search, fault.RequestMalformed, ""},
+		`{"model":"m","input":"x","tools":[{"type":"namespace","name":"n","tools":[{"type":"web_search","name":"w"}]}]}`:                                       {Responses, search, fault.RequestMalformed, ""},
 		`{"model":"m","messages":[],"web_search_options":{}}`:                                                                                                  {Chat, search, fault.ModelHostedTool, ""},
 		`{"model":"m","max_tokens":1,"messages":[{"role":"assistant","content":[{"type":"server_tool_use","id":"s","name":"web_search","input":{"query":"q"}},{"type":"web_search_tool_result","tool_use_id":"s","content":[{"type":"web_search_result","url":"https://a.example","title":"t","encrypted_content":"e","page_age":null}]},{"type":"text","text":"x","citations":[{"type":"web_search_result_location","url":"https://a.example","title":"t","encrypted_index":"i","cited_text":"c"}]}]}]}`: {Messages, search, "", ""},
 		`{"model":"m","max_tokens":1,"messages":[{"role":"assistant","content":[{"type":"server_tool_use","id":"s","name":"bash_code_execution","input":{}}]}]}`:                                                                                                                                                    {Messages, search, fault.ModelHostedTool, ""},
