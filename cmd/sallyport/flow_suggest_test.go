@@ -115,8 +115,12 @@ func TestFlowSuggest(t *testing.T) {
 	if one, _, _ := suggested("bank"); strings.Contains(one, "mail.") || !strings.Contains(one, "bank.no_schema") {
 		t.Errorf("only bank was asked for:\n%s", one)
 	}
-	var data []suggest.Proposal
-	if out, _, _ := suggested("mail", "--output", "json"); json.Unmarshal([]byte(out), &data) != nil || len(data) != 4 || data[3].Args["to"] != "destination" || !strings.Contains(strings.Join(data[3].Allows, " "), "body is not checked except for links") {
+	var printed struct{ Items []suggest.Proposal }
+	out, _, _ = suggested("mail", "--output", "json")
+	if err := json.Unmarshal([]byte(out), &printed); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if data := printed.Items; len(data) != 4 || data[3].Args["to"] != "destination" || !strings.Contains(strings.Join(data[3].Allows, " "), "body is not checked except for links") {
 		t.Errorf("as data: %s", out)
 	}
 	if _, why, code := suggested("nobody"); code != exitUsage || !strings.Contains(why, "bank, mail") {

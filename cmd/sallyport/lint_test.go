@@ -75,10 +75,11 @@ func TestLintNamesEachViolation(t *testing.T) {
 				}
 				return out.String()
 			}
-			var found []agent.Problem
-			if err := json.Unmarshal([]byte(lint("--output", "json")), &found); err != nil {
+			var printed struct{ Items []agent.Problem }
+			if err := json.Unmarshal([]byte(lint("--output", "json")), &printed); err != nil {
 				t.Fatal(err)
 			}
+			found := printed.Items
 			table, sarif, github := lint(), lint("--format", "sarif"), lint("--format", "github")
 			v, known := agent.ViolationOf(code)
 			if !known {

@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -355,6 +356,57 @@ func TestEveryCommandHasHelp(t *testing.T) {
 	})
 	if count < 40 {
 		t.Errorf("only %d commands were looked at", count)
+	}
+}
+
+// Every command that prints data prints one object under --output json, and nothing else: what it has on standard output, or {"error": …} on standard error.
+func TestEveryCommandPrintsOneObject(t *testing.T) {
+	t.Chdir(t.TempDir())
+	count := 0
+	all((&cli{out: io.Discard, err: io.Discard}).root(), func(cmd *cobra.Command) {
+		if cmd.Flags().Lookup("output") == nil || cmd.HasSubCommands() {
+			return
+		}
+		count++
+		var out, errOut bytes.Buffer
+		args := append(strings.Fields(cmd.CommandPath())[1:], "--output", "json")
+		exit := run(t.Context(), args, strings.NewReader(""), &out, &errOut)
+		var object map[string]any
+		if out.Len() > 0 {
+			if err := json.Unmarshal(out.Bytes(), &object); err != nil {
+				t.Errorf("%s: %v: %s", cmd.CommandPath(), err, out.String())
+			}
+			return
+		}
+		if err := json.Unmarshal(errOut.Bytes(), &object); err != nil {
+			t.Errorf("%s: %v: %s", cmd.CommandPath(), err, errOut.String())
+			return
+		}
+		if e, _ := object["error"].(map[string]any); len(object) != 1 || e["message"] == "" || e["exit"] != float64(exit) {
+			t.Errorf("%s: exit %d, %v", cmd.CommandPath(), exit, object)
+		}
+	})
+	if count < 40 {
+		t.Errorf("only %d commands were looked at", count)
+	}
+	for _, list := range []any{[]int{}, []int(nil), []string{"a", "b"}, []map[string]int{{"n": 1}}} {
+		for _, format := range []string{"json", "yaml"} {
+			var out bytes.Buffer
+			if err := (&cli{out: &out, output: format}).print(list, nil); err != nil {
+				t.Fatal(err)
+			}
+			var object map[string][]any
+			if format == "yaml" {
+				if err := yaml.Load(out.Bytes(), &object); err != nil {
+					t.Fatal(err)
+				}
+			} else if err := json.Unmarshal(out.Bytes(), &object); err != nil {
+				t.Fatal(err)
+			}
+			if n := reflect.ValueOf(list).Len(); object["items"] == nil || len(object["items"]) != n {
+				t.Errorf("%v is printed as %s", list, out.String())
+			}
+		}
 	}
 }
 

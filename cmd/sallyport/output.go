@@ -37,6 +37,9 @@ func (c *cli) print(v any, rows func(t *table)) error {
 		return err
 	}
 	out := b.Bytes()
+	if out[0] != '{' { // whatever a command prints is one object, so that a program reads all of them alike
+		out = enveloped(out)
+	}
 	if c.output == "yaml" {
 		var err error
 		if out, err = toYAML(out); err != nil {
@@ -45,6 +48,15 @@ func (c *cli) print(v any, rows func(t *table)) error {
 	}
 	_, err := c.out.Write(display.EscapeData(out, c.output == "yaml"))
 	return err
+}
+
+// enveloped puts a list into an object, under items.
+func enveloped(list []byte) []byte {
+	if list[0] == 'n' { // null: there is none
+		list = []byte("[]")
+	}
+	lines := bytes.ReplaceAll(bytes.TrimRight(list, "\n"), []byte("\n"), []byte("\n  "))
+	return append(append([]byte("{\n  \"items\": "), lines...), "\n}\n"...)
 }
 
 // judged prints v, and ends the command with exit code 1 where it is not good.

@@ -28,12 +28,14 @@ limits: {calls_per_minute: 60}
 	w.acceptDefinitions(anyDefinition)
 	must(t, cs, "files_list_directory", map[string]any{"path": docs})
 	code, out, complaint := cli(t, p, nil, "doctor", "--live", "--config", p.config, "--data", p.data, "--output", "json")
-	var rows []struct{ Name, State, Detail string }
-	if err := json.Unmarshal([]byte(out), &rows); err != nil || code != 0 {
+	var printed struct {
+		Items []struct{ Name, State, Detail string }
+	}
+	if err := json.Unmarshal([]byte(out), &printed); err != nil || code != 0 {
 		t.Fatalf("code %d: %v\n%s%s", code, err, out, complaint)
 	}
 	state := map[string]string{}
-	for _, r := range rows {
+	for _, r := range printed.Items {
 		state[r.Name] = r.State
 		if r.Name == "server thinking" && !strings.Contains(r.Detail, "network: none") {
 			t.Errorf("%+v", r)
