@@ -234,6 +234,7 @@ func routes() []route {
 		{"POST", "/agents/{id}/approve", approver, (*Console).approveAgent},
 
 		{"POST", "/agents/{id}/runs", starter, (*Console).startRun},
+		{"GET", "/models", Readers, (*Console).models},
 		{"GET", "/runs", Readers, (*Console).runs},
 		{"GET", "/runs/{id}", Readers, page((*Console).showRun)},
 		{"POST", "/runs/{id}/cancel", starter, (*Console).cancelRun},
@@ -267,6 +268,7 @@ var places = []place{
 	{"/sessions", "Sessions", Readers},
 	{"/tools", "Tools", Readers},
 	{"/agents", "Agents", Readers},
+	{"/models", "Models", Readers},
 	{"/runs", "Runs", Readers},
 	{"/knowledge", "Knowledge", Readers},
 	{"/audit", "Audit", []identity.Role{identity.Auditor}},

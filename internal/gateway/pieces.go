@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"hash"
+	"time"
 
 	"sallyport.example/flow"
 	"sallyport.example/internal/audit"
@@ -17,6 +18,7 @@ import (
 type left struct {
 	bytes int64
 	sum   hash.Hash
+	first time.Duration // from the beginning of the effect to the first piece
 }
 
 func (l *left) add(piece []byte) {
@@ -53,6 +55,9 @@ func (c *crossing) releasePiece(ctx context.Context, piece []byte, text string) 
 		if _, err := c.g.change(context.WithoutCancel(ctx), c.session.ID, e, func(s session.Session) (session.Session, error) { return s.Raise(held...), nil }); err != nil {
 			return audited(err)
 		}
+	}
+	if c.ran.left.bytes == 0 {
+		c.ran.left.first = time.Since(c.ran.at)
 	}
 	c.ran.left.add(piece) // before it is written: of a piece that is cut in the middle some has left
 	if err := c.r.Stream(piece); err != nil {

@@ -265,6 +265,7 @@ func (c *crossing) inspect(result effect.Result, err error) outcome {
 	}
 	if c.ran.left.bytes > 0 {
 		detail["left"] = c.ran.left.record()
+		detail["first_ms"] = c.ran.left.first.Milliseconds()
 	}
 	for name, value := range call.Members(out.detail) {
 		detail[name] = value

@@ -202,6 +202,7 @@ var pages = []struct{ pattern, needs string }{
 	{"POST /agents/{id}/restore", "operator"},
 	{"POST /agents/{id}/next", "operator"},
 	{"POST /agents/{id}/runs", "operator approver"},
+	{"GET /models", "viewer approver operator auditor"},
 	{"GET /runs", "viewer approver operator auditor"},
 	{"GET /runs/{id}", "viewer approver operator auditor"},
 	{"POST /runs/{id}/cancel", "operator approver"},

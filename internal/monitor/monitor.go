@@ -98,6 +98,57 @@ func Of(e audit.Entry) (k Key, n int64) {
 	return k, 1
 }
 
+// ModelKey is what is counted apart of requests to models.
+type ModelKey struct{ Agent, Model string }
+
+// ModelUse is what requests to a model came to.
+type ModelUse struct {
+	Answered, Refused, Failed int64
+	Input, Output             int64         // tokens
+	Cost                      int64         // millionths of the currency
+	Streamed                  int64         // answers whose first text left before their outcome
+	First                     time.Duration // from the request to that text, of all of these together
+}
+
+// Plus adds what other requests came to.
+func (u ModelUse) Plus(o ModelUse) ModelUse {
+	return ModelUse{u.Answered + o.Answered, u.Refused + o.Refused, u.Failed + o.Failed, u.Input + o.Input, u.Output + o.Output, u.Cost + o.Cost, u.Streamed + o.Streamed, u.First + o.First}
+}
+
+// maxUse bounds each number of one entry, so that no sum of them wraps.
+const maxUse = 1 << 40
+
+// OfModel says what an entry counts as of a request to a model; false where it is of none, or counts as nothing.
+func OfModel(e audit.Entry) (k ModelKey, u ModelUse, is bool) {
+	what, n := Of(e)
+	if e.Model == "" || n <= 0 {
+		return k, u, false
+	}
+	switch what.What {
+	case Ran:
+		u.Answered = n
+	case Refused:
+		u.Refused = n
+	case Failed:
+		u.Failed = n
+	default:
+		return k, u, false
+	}
+	var detail struct {
+		Tokens struct{ Input, Output int64 }
+		Cost   int64  `json:"cost_millionths"`
+		First  *int64 `json:"first_ms"`
+	}
+	if e.Kind == audit.Outcome && json.Unmarshal(e.Detail, &detail) == nil {
+		bounded := func(n int64) int64 { return min(max(n, 0), maxUse) }
+		u.Input, u.Output, u.Cost = bounded(detail.Tokens.Input), bounded(detail.Tokens.Output), bounded(detail.Cost)
+		if detail.First != nil {
+			u.Streamed, u.First = 1, time.Duration(bounded(*detail.First))*time.Millisecond
+		}
+	}
+	return ModelKey{e.Agent, e.Model}, u, true
+}
+
 // Log is where entries are read.
 type Log interface {
 	Size(ctx context.Context) (int64, error)
@@ -113,13 +164,14 @@ type Counters struct {
 
 	mu    sync.Mutex // guards the rest
 	hours map[time.Time]map[Key]int64
+	uses  map[time.Time]map[ModelKey]ModelUse
 	to    int64 // the next entry to be counted
 	begun bool
 }
 
 // New returns counters that have counted nothing.
 func New(log Log, now func() time.Time, warn *slog.Logger) *Counters {
-	return &Counters{log: log, now: now, warn: warn, hours: map[time.Time]map[Key]int64{}}
+	return &Counters{log: log, now: now, warn: warn, hours: map[time.Time]map[Key]int64{}, uses: map[time.Time]map[ModelKey]ModelUse{}}
 }
 
 // Run counts until ctx ends.
@@ -183,6 +235,9 @@ func (c *Counters) add(page []audit.Entry, next, size int64) {
 		if k, n := Of(e); n > 0 {
 			c.count(e.At.UTC().Truncate(time.Hour), k, n)
 		}
+		if k, u, is := OfModel(e); is {
+			c.use(e.At.UTC().Truncate(time.Hour), k, u)
+		}
 	}
 	switch {
 	case next >= 0:
@@ -192,6 +247,7 @@ func (c *Counters) add(page []audit.Entry, next, size int64) {
 	}
 	c.begun = c.begun || len(page) > 0 || next < 0
 	maps.DeleteFunc(c.hours, func(hour time.Time, _ map[Key]int64) bool { return hour.Before(c.oldest()) })
+	maps.DeleteFunc(c.uses, func(hour time.Time, _ map[ModelKey]ModelUse) bool { return hour.Before(c.oldest()) })
 }
 
 // count adds to the counter of a key. It holds mu.
@@ -205,6 +261,35 @@ func (c *Counters) count(hour time.Time, k Key, n int64) {
 		k = Key{Agent: Others, What: k.What}
 	}
 	of[k] += n
+}
+
+// use adds to what a model was used for. It holds mu.
+func (c *Counters) use(hour time.Time, k ModelKey, u ModelUse) {
+	of := c.uses[hour]
+	if of == nil {
+		of = map[ModelKey]ModelUse{}
+		c.uses[hour] = of
+	}
+	if _, known := of[k]; !known && len(of) >= maxKeys {
+		k = ModelKey{Agent: Others, Model: Others}
+	}
+	of[k] = of[k].Plus(u)
+}
+
+// Models adds up what models were used for from the hour with the time on.
+func (c *Counters) Models(from time.Time) map[ModelKey]ModelUse {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all := map[ModelKey]ModelUse{}
+	for hour, of := range c.uses {
+		if hour.Before(from.UTC().Truncate(time.Hour)) {
+			continue
+		}
+		for k, u := range of {
+			all[k] = all[k].Plus(u)
+		}
+	}
+	return all
 }
 
 // Hour is what happened in an hour.

@@ -82,6 +82,53 @@ func TestOf(t *testing.T) {
 	}
 }
 
+// Of requests to models, tokens, cost and times are counted from outcomes, whatever stands there.
+func TestOfModel(t *testing.T) {
+	outcome := func(decision, detail string) audit.Entry {
+		return audit.Entry{Kind: audit.Outcome, Agent: "a", Model: "m", Decision: decision, Detail: json.RawMessage(detail)}
+	}
+	for name, c := range map[string]struct {
+		e  audit.Entry
+		u  ModelUse
+		is bool
+	}{
+		"an answer":            {outcome("ok", `{"tokens":{"input":3,"output":9},"cost_millionths":70}`), ModelUse{Answered: 1, Input: 3, Output: 9, Cost: 70}, true},
+		"a streamed answer":    {outcome("ok", `{"tokens":{"input":3,"output":9},"first_ms":120}`), ModelUse{Answered: 1, Input: 3, Output: 9, Streamed: 1, First: 120 * time.Millisecond}, true},
+		"a failure":            {outcome("error", `{"tokens":{"input":3,"output":0}}`), ModelUse{Failed: 1, Input: 3}, true},
+		"without a detail":     {outcome("ok", ``), ModelUse{Answered: 1}, true},
+		"numbers out of range": {outcome("ok", `{"tokens":{"input":-5,"output":9223372036854775807},"cost_millionths":-1}`), ModelUse{Answered: 1, Output: maxUse}, true},
+		"a refusal":            {audit.Entry{Kind: audit.Decision, Agent: "a", Model: "m", Decision: "deny", Code: "limit.quota"}, ModelUse{Refused: 1}, true},
+		"an intent":            {audit.Entry{Kind: audit.Intent, Agent: "a", Model: "m", Decision: "permit"}, ModelUse{}, false},
+		"of a tool":            {audit.Entry{Kind: audit.Outcome, Agent: "a", Decision: "ok"}, ModelUse{}, false},
+	} {
+		k, u, is := OfModel(c.e)
+		if is != c.is || is && (k != ModelKey{"a", "m"} || u != c.u) {
+			t.Errorf("%s: %v %+v %v", name, k, u, is)
+		}
+	}
+}
+
+// Models add up over the hours that are asked for, and are a recount of the log.
+func TestModelsAreARecount(t *testing.T) {
+	l := &memoryLog{}
+	want := map[ModelKey]ModelUse{}
+	from := noon.Truncate(time.Hour).Add(-23 * time.Hour)
+	for i := range 500 {
+		e := audit.Entry{Kind: audit.Outcome, Agent: fmt.Sprint("a", i%3), Model: fmt.Sprint("m", i%2), Decision: "ok", Detail: json.RawMessage(`{"tokens":{"input":3,"output":9},"first_ms":2}`)}
+		l.add(noon.Add(-time.Duration(500-i)*10*time.Minute), e)
+		if k, u, is := OfModel(l.entries[i]); is && !l.entries[i].At.Before(from) {
+			want[k] = want[k].Plus(u)
+		}
+	}
+	c := New(l, func() time.Time { return noon }, slog.New(slog.DiscardHandler))
+	if err := c.CatchUp(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := c.Models(noon.Add(-23 * time.Hour)); len(got) != 6 || !maps.Equal(got, want) {
+		t.Errorf("%v, a recount gives %v", got, want)
+	}
+}
+
 // However the log is read, the counters are a recount of it, and what is older than a week is not in them.
 func TestCountersAreARecount(t *testing.T) {
 	for _, scans := range []int{0, 1, 7} {
