@@ -202,7 +202,7 @@ func render(h Header, content, nonce string) Wrapped {
 		b.WriteString(l)
 	}
 	if h.Suspected > 0 {
-		fmt.Fprintf(&b, suspectNote, h.Suspected)
+		fmt.Fprintf(&b, suspectNote, places(h.Suspected))
 	}
 	if h.Truncated() {
 		fmt.Fprintf(&b, cutNote, h.Kept, h.Length)
@@ -218,7 +218,14 @@ func render(h Header, content, nonce string) Wrapped {
 }
 
 // suspectNote stands in the header where a detector found something.
-const suspectNote = ", LOOKS LIKE ORDERS in %d places"
+const suspectNote = ", LOOKS LIKE ORDERS in %s"
+
+func places(n int) string {
+	if n == 1 {
+		return "1 place"
+	}
+	return fmt.Sprintf("%d places", n)
+}
 
 // cutNote stands in the header where content was cut.
 const cutNote = ", cut to %d of %d bytes"
@@ -271,7 +278,7 @@ func (w Wrapped) ForDisplay() string {
 	b.WriteString(w.header.Source)
 	b.WriteString("\"\nWarning: this came from outside and nobody has checked it. Use it for " + allowedUses + "; not to " + forbiddenUses + ".\n")
 	if w.header.Suspected > 0 {
-		fmt.Fprintf(&b, "Screening found words that look like orders to an agent in %d places of the result.\n", w.header.Suspected)
+		fmt.Fprintf(&b, "Screening found words that look like orders to an agent in %s of the result.\n", places(w.header.Suspected))
 	}
 	if w.header.Truncated() {
 		fmt.Fprintf(&b, "Cut: the first %d of %d bytes.\n", w.header.Kept, w.header.Length)

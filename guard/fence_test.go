@@ -679,3 +679,19 @@ func TestFence_Concurrent(t *testing.T) {
 		t.Errorf("%d deliveries have %d nonces", 8*200, len(nonces))
 	}
 }
+
+func TestFence_SaysInHowManyPlaces(t *testing.T) {
+	for n, want := range map[int]string{0: "", 1: " in 1 place", 2: " in 2 places", 12: " in 12 places"} {
+		w, err := Fence{Suspected: n}.Wrap("text", testURL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		model, person := "", ""
+		if n > 0 {
+			model, person = ", LOOKS LIKE ORDERS"+want+markEnd, "look like orders to an agent"+want+" of the result."
+		}
+		if !strings.Contains(w.ForModel(), model) || !strings.Contains(w.ForDisplay(), person) || n == 0 && strings.Contains(w.ForModel()+w.ForDisplay(), "place") {
+			t.Errorf("%d: %s\n%s", n, w.ForModel(), w.ForDisplay())
+		}
+	}
+}

@@ -125,7 +125,7 @@ func (e *Entry) Classify() {
 	case e.Shadow:
 		e.Event = byCode[fault.Code(e.Code)]
 	}
-	if hit && (e.Event == "" || e.Event == ApprovalAsked || e.Event == InjectionFound) { // what a hit led to is no reason to overlook it
+	if hit && e.Event != OutcomeUnknown { // the code still says which stage refused, and nothing else says that there was a hit
 		e.Event = ThreatHit
 		e.raise(Warning)
 	}

@@ -30,6 +30,7 @@ type Classification struct {
 	Timeout      time.Duration
 	Action       string      // its name in the risk rules
 	NeedsReasons bool        // of a server's tool: each call has to say why
+	ScreenNotes  bool        // what screening finds in its arguments and results is noted, and nothing follows from it
 	RiskFloor    policy.Risk // the least risk; it only raises
 	AdminAnswers bool        // a person decides about each call of it, and only one with the role admin (DE-6)
 	// Unclassified: the operator has not said what the operation changes, if it does: no action, no risk, and no level of a write.

@@ -28,6 +28,7 @@ import (
 	"sallyport.example/internal/comm"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/identity"
+	"sallyport.example/internal/judge"
 	"sallyport.example/internal/knowledge"
 	"sallyport.example/internal/knowledge/library"
 	"sallyport.example/internal/memory"
@@ -136,6 +137,7 @@ type OperationConfig struct {
 	Approvals     OperationApprovals    `yaml:"approvals,omitempty" json:"approvals,omitzero" jsonschema:"Who answers questions about the operation."`
 	Stores        *bool                 `yaml:"stores,omitempty" json:"stores,omitempty" jsonschema:"Default true: a write keeps what it is given, so in a session that holds confidentiality labels it gives them to what it wrote, or to all that the server gives back. false: it keeps nothing, as a mail that is sent or a calculator."`
 	Declare       string                `yaml:"declare,omitempty" json:"declare,omitempty" jsonschema:"required: a call of the tool has to say why, as one of comm.* does (a justification, a declaration, or a step of the sealed plan), and the person who is asked sees it. An entry <server>.* holds for all of its tools."`
+	Screen        string                `yaml:"screen,omitempty" json:"screen,omitempty" jsonschema:"observe: what screening finds in the operation's arguments and results is noted, and nothing follows from it. Default: what threat says."`
 	Description   string                `yaml:"description,omitempty" json:"description,omitempty" jsonschema:"Replaces the server's description."`
 }
 
@@ -914,6 +916,7 @@ func (c *Config) checkOperation(p *complaints, server, tool string, labels []flo
 	p.oneOf(field+".effect", o.Effect, "read", "write")
 	p.oneOf(field+".output", o.Output, "trusted", "untrusted", "typed", "echo")
 	p.oneOf(field+".declare", o.Declare, "required")
+	p.oneOf(field+".screen", o.Screen, string(judge.ScreenObserve))
 	p.oneOf(field+".risk", o.Risk, "LOW", "MEDIUM", "HIGH", "CRITICAL")
 	p.oneOf(field+".approvals.role", o.Approvals.Role, string(identity.Admin))
 	for _, arg := range slices.Sorted(maps.Keys(o.Args)) {
@@ -1226,6 +1229,7 @@ func (c *Config) class(server string, o OperationConfig) catalogue.Classificatio
 		Forgets:         o.Stores != nil && !*o.Stores,
 		TrustFirstSight: c.Upstreams[server].FirstSight == "trust",
 		NeedsReasons:    server != "comm" && server != "knowledge" && o.Declare == "required",
+		ScreenNotes:     o.Screen == string(judge.ScreenObserve),
 		Project:         c.project, StartsIn: c.startsIn(server),
 		Facts: catalogue.Facts{
 			TrustedFields: o.TrustedFields, Names: o.Names, Delegable: o.Delegable, MayOmit: o.MayOmit,

@@ -80,7 +80,7 @@ func (o OperationConfig) over(other OperationConfig) OperationConfig {
 	o.ExposeAs, o.Description = cmp.Or(o.ExposeAs, other.ExposeAs), cmp.Or(o.Description, other.Description)
 	o.Sensitivity, o.Output, o.Shape = cmp.Or(o.Sensitivity, other.Sensitivity), cmp.Or(o.Output, other.Output), cmp.Or(o.Shape, other.Shape)
 	o.IDKind, o.Boundary = cmp.Or(o.IDKind, other.IDKind), cmp.Or(o.Boundary, other.Boundary)
-	o.Action, o.Declare = cmp.Or(o.Action, other.Action), cmp.Or(o.Declare, other.Declare)
+	o.Action, o.Declare, o.Screen = cmp.Or(o.Action, other.Action), cmp.Or(o.Declare, other.Declare), cmp.Or(o.Screen, other.Screen)
 	if o.Effect == "" && o.Level == nil { // two ways to say the same: who says either decides both
 		o.Effect, o.Level = other.Effect, other.Level
 	}

@@ -427,7 +427,7 @@ func (c *crossing) read(ctx context.Context) error {
 		c.r.Exchange.InputResponses = c.answers
 		sent = append(append(append([]byte{}, sent...), 0), c.answers...)
 	}
-	c.screened = c.screenArguments()
+	c.screened, c.unscreened = nil, true
 	c.digest = call.Digest(c.agent, c.session.ID, c.op.ID, c.effect.Definition(), sent)
 	return nil
 }

@@ -51,7 +51,9 @@ type subject struct {
 	carries  []judge.Carried // delivered content in the arguments
 	screened *screen.Found   // what screening found in the arguments
 	carried  []flow.Held     // the labels that it has
-	unheard  []wire.Block    // of a request to a model: what the session has not sent to one before
+	// unscreened: screening has not looked at them yet. It does when nothing else has refused the call.
+	unscreened bool
+	unheard    []wire.Block // of a request to a model: what the session has not sent to one before
 }
 
 // grounds are what a call says about why it is needed.
@@ -164,7 +166,7 @@ func (g *Gateway) judged(e effect.Effect, phase session.Phase) judge.Operation {
 		Gone:    op.Standing != catalogue.Active && op.Standing != catalogue.Quarantined,
 		InPhase: !op.Class.ExternalIO || g.phase.Allowed(op.ID, guard.Phase(phase)), InPlanning: !op.Class.ExternalIO || g.phase.Allowed(op.ID, guard.Planning),
 		AskFirst: op.AskFirst, Denied: op.Denied, Acts: op.Acts, Action: op.Class.Action,
-		RiskFloor: op.Class.RiskFloor, AdminAnswers: op.Class.AdminAnswers, Unclassified: op.Class.Unclassified, Level: op.Class.Level, Roles: op.Class.Roles, Flow: op.Flow, Profile: op.Profile,
+		RiskFloor: op.Class.RiskFloor, AdminAnswers: op.Class.AdminAnswers, ScreenNotes: op.Class.ScreenNotes, Unclassified: op.Class.Unclassified, Level: op.Class.Level, Roles: op.Class.Roles, Flow: op.Flow, Profile: op.Profile,
 		NeedsReasons: traits.NeedsReasons, Requests: traits.Requests, Places: traits.Places,
 	}
 }
@@ -178,6 +180,10 @@ func (c *crossing) judge(ctx context.Context) fault.Verdict {
 	}
 	var first []string
 	if !partial.Denied() {
+		if c.unscreened {
+			c.screened, c.unscreened = c.screenArguments(), false
+			f.Arguments.Screened = c.screened
+		}
 		first = c.loadEvidence(ctx, &f, map[string]bool{})
 	}
 	v, found := partial.Finish(&f)

@@ -8,6 +8,7 @@ import (
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/judge"
+	"sallyport.example/internal/screen"
 )
 
 // Observed counts what a gateway that observes let through since it started, and would have stopped if it enforced.
@@ -65,10 +66,14 @@ func (g *Gateway) letThrough(e *audit.Entry) {
 }
 
 // answerObserved records the verdicts that would have kept an answer to a server's question from being sent.
-func (c *crossing) answerObserved(e *audit.Entry, found *judge.Finding) {
+func (c *crossing) answerObserved(e *audit.Entry, found *judge.Finding, said *screen.Found) {
 	wouldBe(e, found.WouldBe())
+	detail := map[string]any{}
 	if e.Shadow {
-		e.Detail, _ = json.Marshal(map[string]any{"observed": c.lifted(found)}) // of strings: can't fail
+		detail["observed"] = c.lifted(found)
+	}
+	if noteScreened(said, e, detail); len(detail) > 0 {
+		e.Detail, _ = json.Marshal(detail) // of strings and numbers: can't fail
 	}
 }
 

@@ -110,7 +110,7 @@ func (c *crossing) answeredBy() identity.Role {
 
 // shownScreening tells whether who answered a question was shown what screening found in the arguments, where that is a person's to decide.
 func (c *crossing) shownScreening(a approval.Approval) bool {
-	return !c.screened.Hit() || c.set.rules.Screen != judge.ScreenAsk || slices.ContainsFunc(a.Reasons, func(r approval.Reason) bool { return r.Stage == "screen" })
+	return !c.screened.Hit() || c.screens() != judge.ScreenAsk || slices.ContainsFunc(a.Reasons, func(r approval.Reason) bool { return r.Stage == "screen" })
 }
 
 // stands tells whether an older question is about the call as it is now: the same people answer it, what screening found was shown, it reads the same files, it is no riskier, the session holds no label that was not shown, the

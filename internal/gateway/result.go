@@ -110,9 +110,11 @@ func (c *crossing) exchange() *call.Exchange {
 // ask carries a server's question to the agent's client and the answer back. The answer is data that leaves, so the call is judged
 // again on what the session holds by then, before the question and before the answer; and the answer is on record before it goes.
 func (c *crossing) ask(ctx context.Context, method string, params json.RawMessage, ask func(context.Context, string, json.RawMessage) (json.RawMessage, error)) (json.RawMessage, error) {
+	var said *screen.Found                // what screening found in the answer
 	held := func(v fault.Verdict) error { // the server is told nothing; the record says why
 		e := c.entry(audit.Decision)
 		e.Action, e.Decision, e.Stage, e.Code, e.Reason = "question", string(fault.Deny), v.Stage, string(v.Code), audit.Clip(v.Reason)
+		c.answerObserved(&e, &judge.Finding{}, said)
 		c.g.refusals.RecordCallLater(e)
 		return fault.New(fault.FlowContaminated, "The question was held back.")
 	}
@@ -155,6 +157,9 @@ func (c *crossing) ask(ctx context.Context, method string, params json.RawMessag
 			return nil, held(v)
 		}
 	}
+	if said = c.g.screened(screen.Arguments, c.agent, answer); c.refusesAnswer(said) {
+		return nil, held(fault.Refuse("screen", fault.ThreatInjection, "The answer looks like an attempt to order an agent about."))
+	}
 	late := func() error {
 		if c.talk.ended() {
 			return held(fault.Refuse("act", fault.TimeExceeded, "The call had ended when the answer to the server's question came."))
@@ -173,7 +178,7 @@ func (c *crossing) ask(ctx context.Context, method string, params json.RawMessag
 	if err != nil {
 		return nil, err
 	}
-	c.answerObserved(&e, &found)
+	c.answerObserved(&e, &found, said)
 	if err := c.keepAnswer(ctx, e, answer, given); err != nil {
 		return nil, audited(err)
 	}
@@ -183,7 +188,7 @@ func (c *crossing) ask(ctx context.Context, method string, params json.RawMessag
 	}
 	c.g.letThrough(&e)
 	if found.Lifted = found.Lifted[recorded:]; len(found.Lifted) > 0 { // labels rose while that was written
-		c.answerObserved(&e, &found)
+		c.answerObserved(&e, &found, said)
 		c.g.refusals.RecordCallLater(e)
 	}
 	return answer, nil

@@ -38,7 +38,7 @@ func (c *crossing) screenResult(out *outcome, result []byte) (doubtful bool) {
 		return false
 	}
 	out.screened = c.g.screened(c.channel(), c.op.ID, result)
-	if out.screened == nil || c.set.ScreenResults == judge.ScreenObserve {
+	if out.screened == nil || c.screensResults() == judge.ScreenObserve {
 		return false
 	}
 	c.distrust(out)
@@ -58,13 +58,34 @@ func (c *crossing) talksOrders(params []byte) bool {
 	e, detail := c.entry(audit.Decision), map[string]any{}
 	e.Action, e.Decision, e.Code = "threat.hit", string(fault.Deny), string(fault.ThreatInjection)
 	noteScreened(s, &e, detail)
-	if c.set.ScreenResults == judge.ScreenObserve {
+	if c.screensResults() == judge.ScreenObserve {
 		e.Decision = string(fault.Permit)
 	}
 	e.Reason = "What the server said while the call ran looks like orders to an agent, or could not be screened whole."
 	e.Detail, _ = json.Marshal(detail) // of strings and numbers: can't fail
 	c.g.refusals.RecordCallLater(e)
-	return c.set.ScreenResults != judge.ScreenObserve
+	return c.screensResults() != judge.ScreenObserve
+}
+
+// refusesAnswer reports whether what a client says to a server's question while the call runs is held back for what was found in it: nobody can be asked about it by then.
+func (c *crossing) refusesAnswer(found *screen.Found) bool {
+	does := c.screens()
+	return found.Hit() && (does == judge.ScreenDeny || does != judge.ScreenObserve && !c.set.rules.Observe)
+}
+
+// screens is what a hit in the arguments of the operation does, and screensResults what one in its results does.
+func (c *crossing) screens() judge.Screening {
+	if c.op.Class.ScreenNotes {
+		return judge.ScreenObserve
+	}
+	return c.set.rules.Screen
+}
+
+func (c *crossing) screensResults() judge.Screening {
+	if c.op.Class.ScreenNotes {
+		return judge.ScreenObserve
+	}
+	return c.set.ScreenResults
 }
 
 // noteScreened puts what screening found on record.

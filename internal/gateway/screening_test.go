@@ -11,6 +11,7 @@ import (
 	"sallyport.example/internal/approval"
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/call"
+	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
@@ -100,7 +101,7 @@ func TestResultsAreScreened(t *testing.T) {
 		if got := s.Holds(flow.Flagged); got != c.untrusted {
 			t.Errorf("%.20q, %q: the session is flagged: %t", c.says, c.results, got)
 		}
-		if got := strings.Contains(string(a.Result), "LOOKS LIKE ORDERS in 1 places"); got != c.untrusted {
+		if got := strings.Contains(string(a.Result), "LOOKS LIKE ORDERS in 1 place"); got != c.untrusted {
 			t.Errorf("%.20q, %q: the fence says so: %t: %s", c.says, c.results, got, a.Result)
 		}
 		if got := strings.Contains(string(a.Result), "UNTRUSTED"); got != c.untrusted {
@@ -258,5 +259,129 @@ func TestRequestsAreScreened(t *testing.T) {
 				t.Errorf("the question says so: %t: %+v", said, q.Reasons)
 			}
 		})
+	}
+}
+
+// What a server whose words are trusted says while a call runs is held back where it has a hit, and so is an answer of the agent's client to its question. All of
+// it is on record, without the words.
+func TestTalkIsScreened(t *testing.T) {
+	for name, c := range map[string]struct {
+		tweak    func(*gateway.Options)
+		log      string
+		question string
+		answer   string
+		heard    bool     // the log line passed
+		asked    bool     // the question reached the client
+		answered bool     // the answer reached the server
+		hits     []string // what is on record as a hit: action, decision
+	}{
+		"harmless":          {log: "half done", question: "Which colour?", answer: "blue", heard: true, asked: true, answered: true},
+		"a log line":        {log: ordersAgent, question: "Which colour?", answer: "blue", asked: true, answered: true, hits: []string{"threat.hit deny"}},
+		"a question":        {log: "half done", question: ordersAgent, answer: "blue", heard: true, hits: []string{"threat.hit deny"}},
+		"an answer":         {log: "half done", question: "Which colour?", answer: ordersAgent, heard: true, asked: true, hits: []string{"question deny"}},
+		"an answer, denied": {tweak: func(o *gateway.Options) { o.Settings.Screen = judge.ScreenDeny }, log: "half done", question: "Which colour?", answer: ordersAgent, heard: true, asked: true, hits: []string{"question deny"}},
+		"an answer, noted":  {tweak: func(o *gateway.Options) { o.Settings.Screen = judge.ScreenObserve }, log: "half done", question: "Which colour?", answer: ordersAgent, heard: true, asked: true, answered: true, hits: []string{"answer permit"}},
+		"all of it, noted": {tweak: func(o *gateway.Options) {
+			o.Settings.Screen, o.ScreenResults = judge.ScreenObserve, judge.ScreenObserve
+		}, log: ordersAgent, question: ordersAgent, answer: ordersAgent, heard: true, asked: true, answered: true, hits: []string{"answer permit", "threat.hit permit", "threat.hit permit"}},
+		"observing gateway": {tweak: func(o *gateway.Options) { o.Mode = gateway.Observe }, log: "half done", question: "Which colour?", answer: ordersAgent, heard: true, asked: true, answered: true, hits: []string{"answer permit"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tweaks := []func(*gateway.Options){}
+			if c.tweak != nil {
+				tweaks = append(tweaks, c.tweak)
+			}
+			w := newTracedWorld(t, screened(t, tweaks...))
+			heard, asked, told := "", "", ""
+			w.up.answers["mail.crm"] = func(ctx context.Context, _ json.RawMessage, x *call.Exchange) (json.RawMessage, error) {
+				x.Log(json.RawMessage(`{"level":"info","data":"` + c.log + `"}`))
+				b, err := x.Ask(ctx, "elicitation/create", json.RawMessage(`{"message":"`+c.question+`"}`))
+				if err == nil {
+					told = string(b)
+				}
+				return text("fine"), nil
+			}
+			p := w.open("worker", "erin", widgets)
+			w.g.Call(t.Context(), gateway.Request{Principal: p, Method: "tools/call", Tool: "mail_crm", Arguments: json.RawMessage(`{}`), Door: "mcp", Exchange: call.Exchange{
+				ClientKey: "c", Log: func(b json.RawMessage) { heard = string(b) },
+				Ask: func(_ context.Context, _ string, params json.RawMessage) (json.RawMessage, error) {
+					asked = string(params)
+					return json.RawMessage(`{"action":"accept","content":{"colour":"` + c.answer + `"}}`), nil
+				}}})
+			if err := w.g.Close(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if (heard != "") != c.heard || (asked != "") != c.asked || (told != "") != c.answered {
+				t.Errorf("heard %q, asked %q, told %q", heard, asked, told)
+			}
+			var hits []string
+			for _, e := range w.entries() {
+				if e.Event != audit.ThreatHit {
+					continue
+				}
+				hits = append(hits, e.Action+" "+e.Decision)
+				var detail struct{ Threat *screen.Found }
+				if json.Unmarshal(e.Detail, &detail) != nil || !detail.Threat.Hit() || strings.Contains(string(e.Detail), "mallory") {
+					t.Errorf("on record: %s", e.Detail)
+				}
+			}
+			slices.Sort(hits)
+			if !slices.Equal(hits, c.hits) {
+				t.Errorf("hits on record: %q", hits)
+			}
+		})
+	}
+}
+
+// What memory refuses is not screened: who may not call makes the gateway read nothing.
+func TestRefusedArgumentsAreNotScreened(t *testing.T) {
+	w := newWorld(t, screened(t))
+	before := len(w.entries())
+	orders := json.RawMessage(`{"q":"` + ordersAgent + `"}`)
+	for _, r := range []gateway.Request{{Principal: as("worker"), Tool: "transfer"}, {Principal: as("worker"), Tool: "web_search"}} {
+		r.Method, r.Arguments, r.Door = "tools/call", orders, "mcp"
+		w.g.Call(t.Context(), r)
+	}
+	hits := map[string]bool{}
+	for _, e := range w.entries()[before:] {
+		if e.Action == "call" && e.Kind == audit.Decision {
+			hits[e.Code] = strings.Contains(string(e.Detail), "threat.hit")
+		}
+	}
+	if hit, refused := hits["permission.denied"]; !refused || hit || !hits["approval.required"] {
+		t.Errorf("hits by code: %v", hits)
+	}
+}
+
+// An operation whose entry says screen: observe has its hits noted, in its arguments and in its results, and nothing follows; its neighbours are screened.
+func TestAnOperationCanBeObserved(t *testing.T) {
+	for _, notes := range []bool{true, false} {
+		w := newWorld(t, screened(t), func(o *gateway.Options) {
+			inner := o.Classify
+			o.Classify = func(server, tool string) catalogue.Classification {
+				c := inner(server, tool)
+				c.ScreenNotes = notes && server == "web"
+				return c
+			}
+		})
+		w.up.answers["web.web_search"] = func(context.Context, json.RawMessage, *call.Exchange) (json.RawMessage, error) {
+			return text(ordersAgent), nil
+		}
+		a := w.g.Call(t.Context(), gateway.Request{Principal: as("worker"), Method: "tools/call", Tool: "web_search", Arguments: json.RawMessage(`{"q":"` + ordersAgent + `"}`), Door: "mcp"})
+		if permitted := a.Verdict.Decision == fault.Permit; permitted != notes {
+			t.Errorf("noted only: %t: %+v", notes, a.Verdict)
+		}
+		if !notes {
+			continue
+		}
+		hits := 0
+		for _, e := range w.entriesOf(a.CallID) {
+			if e.Event == audit.ThreatHit {
+				hits++
+			}
+		}
+		if hits != 2 || strings.Contains(w.labels("worker"), "flagged") {
+			t.Errorf("%d hits, labels %s: %s", hits, w.labels("worker"), a.Result)
+		}
 	}
 }

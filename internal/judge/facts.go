@@ -161,6 +161,7 @@ type Operation struct {
 	Acts         string // of a read: why each call of it counts as a write; "" if it does not
 	Action       string // its name in the risk rules
 	RiskFloor    policy.Risk
+	ScreenNotes  bool // what screening finds in its arguments is noted only
 	AdminAnswers bool // a person with the role admin decides about each call, whatever the risk
 	Unclassified bool // nobody has said what it changes, if it does: no action, risk or level
 	Level        int  // 0 reads, 1 a write that only the person sees and can undo, 2 the rest

@@ -37,7 +37,8 @@ func (m Moment) String() string {
 // stage is one row of the table.
 type stage struct {
 	name string
-	// evidence says that the stage needs Facts.Evidence. The others need only facts held in memory, and run before the store is read.
+	// evidence says that the stage needs Facts.Evidence, or what screening found. The others need only facts held in memory, and run before the store is
+	// read and the arguments are screened.
 	evidence bool
 	// absent gives the reason for each moment in which the stage takes no part.
 	absent map[Moment]string
@@ -77,7 +78,7 @@ var stages = []stage{
 		Modification: "a changed call is made later, and meets the breaker as it is then",
 		PlanStep:     "a step is called later, and meets the breaker as it is then",
 		Replay:       notReplayed}},
-	{name: "screen", run: screening, lifts: codes(fault.ApprovalRequired), absent: map[Moment]string{
+	{name: "screen", evidence: true, run: screening, lifts: codes(fault.ApprovalRequired), absent: map[Moment]string{
 		Declaration:  "the words of a call are screened when it is made",
 		Modification: "the person who changes the arguments has read them",
 		PlanStep:     "the words of a step are screened when it is called",

@@ -551,3 +551,31 @@ func TestSilenceDoesNotPermitWhatAHitRaised(t *testing.T) {
 		t.Errorf("a person's yes did not: %+v", v)
 	}
 }
+
+// A person decides about a hit in the arguments of a call that silence would permit otherwise; where the operation's entry says that hits are noted, silence permits it.
+func TestSilenceDoesNotPermitAHit(t *testing.T) {
+	for name, c := range map[string]struct {
+		change  func(*Facts)
+		silence bool
+		asks    int // stages that ask
+	}{
+		"no hit":             {func(f *Facts) { f.Arguments.Screened = nil }, true, 1},
+		"a hit":              {func(*Facts) {}, false, 1},
+		"noted only":         {func(f *Facts) { f.Operation.ScreenNotes = true }, true, 1},
+		"noted everywhere":   {func(f *Facts) { f.Rules.Screen = ScreenObserve }, true, 1},
+		"a hit of a LOW one": {func(f *Facts) { f.Operation.RiskFloor = policy.Low }, false, 1},
+	} {
+		f := fine(t)
+		rules := *f.Rules
+		rules.Screen = ScreenAsk
+		f.Rules = &rules
+		f.Arguments.Writes, f.Operation.Level, f.Operation.RiskFloor = true, 2, policy.Medium
+		f.Operation.Flow.BlockedBy = nil
+		f.Arguments.Screened = &screen.Found{Score: 1, Rule: "r"}
+		c.change(&f)
+		v, found := Judge(Call, &f)
+		if v.Decision != fault.Ask || found.Silence != c.silence || len(v.Because) != c.asks {
+			t.Errorf("%s: silence permits it: %t, %+v", name, found.Silence, v)
+		}
+	}
+}

@@ -231,11 +231,11 @@ func limit(f *Facts, found *Finding) fault.Verdict {
 func screening(f *Facts, _ *Finding) fault.Verdict {
 	const stage = "screen"
 	s := f.Arguments.Screened
-	if !s.Hit() || f.Rules.Screen == ScreenObserve || f.Rules.Screen == ScreenAsk && f.Answer.ByPerson() {
+	if !s.Hit() || f.screens() == ScreenObserve || f.screens() == ScreenAsk && f.Answer.ByPerson() {
 		return fault.Permitted()
 	}
 	reason := fmt.Sprintf("The arguments of %s look like an attempt to order an agent about (%s).", f.Operation.Name, s.Rule)
-	if f.Rules.Screen != ScreenAsk {
+	if f.screens() != ScreenAsk {
 		return fault.Refuse(stage, fault.ThreatInjection, reason,
 			fault.Remedy{Kind: "ask_person", Text: "Leave out the words that read like orders. An operator can have people asked instead: threat.input."})
 	}
@@ -245,7 +245,15 @@ func screening(f *Facts, _ *Finding) fault.Verdict {
 }
 
 // screened reports whether a person has to decide because of what screening found.
-func (f *Facts) screened() bool { return f.Arguments.Screened.Hit() && f.Rules.Screen == ScreenAsk }
+func (f *Facts) screened() bool { return f.Arguments.Screened.Hit() && f.screens() == ScreenAsk }
+
+// screens is what a hit in the arguments of the operation does.
+func (f *Facts) screens() Screening {
+	if f.Operation.ScreenNotes {
+		return ScreenObserve
+	}
+	return f.Rules.Screen
+}
 
 // TooManyRequests refuses an external request that exceeds the limit.
 func TooManyRequests(perMinute int, wait time.Duration) fault.Verdict {

@@ -36,8 +36,8 @@ type bundleKey struct{ actor, code string }
 
 // bundle are the refusals of one actor for one cause in one window.
 type bundle struct {
-	alone                    int // have entries of their own
-	folded                   int64
+	alone                    int         // have entries of their own
+	folded, hits             int64       // hits: of the folded ones, those in which screening found something
 	first, last              time.Time   // of the folded ones
 	like                     audit.Entry // the first folded one
 	tried, sessions, remotes tally
@@ -83,6 +83,9 @@ func (f *folder) fold(e *audit.Entry, due func()) bool {
 		b.first, b.like = now, *e
 	}
 	b.last = now
+	if e.Event == audit.ThreatHit {
+		b.hits++
+	}
 	b.tried.add(e.Operation)
 	b.sessions.add(e.Session)
 	b.remotes.add(e.Remote)
@@ -135,14 +138,18 @@ func (b *bundle) entry() audit.Entry {
 	if only, ok := b.remotes.only(); ok {
 		e.Remote = only
 	}
+	if b.hits > 0 {
+		e.Event = audit.ThreatHit
+	}
 	e.Detail, _ = json.Marshal(struct { // of strings and numbers: can't fail
 		Count    int64     `json:"count"`
+		Hits     int64     `json:"hits,omitempty"`
 		From     time.Time `json:"from"`
 		To       time.Time `json:"to"`
 		Tried    []counted `json:"tried,omitempty"`
 		Sessions []counted `json:"sessions,omitempty"`
 		Remotes  []counted `json:"remotes,omitempty"`
-	}{b.folded, b.first, b.last, b.tried.list(), b.sessions.list(), b.remotes.list()})
+	}{b.folded, b.hits, b.first, b.last, b.tried.list(), b.sessions.list(), b.remotes.list()})
 	return e
 }
 

@@ -152,3 +152,32 @@ func TestFoldedActors(t *testing.T) {
 		}
 	})
 }
+
+// An entry that stands for many refusals says in how many of them screening found something, and has that as its event.
+func TestFoldedHits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, s := recorder()
+		for i := range 30 {
+			e := denied("agent:a", "approval.required", "web.get", "")
+			if i%10 == 0 {
+				e.Event = audit.ThreatHit
+			}
+			r.RecordCallLater(e)
+			r.RecordCallLater(denied("agent:b", "approval.required", "web.get", ""))
+		}
+		r.Close()
+		_, folded := counts(t, s.written())
+		if len(folded) != 2 {
+			t.Fatalf("%+v", folded)
+		}
+		for _, e := range folded {
+			var d struct{ Hits int64 }
+			if err := json.Unmarshal(e.Detail, &d); err != nil {
+				t.Fatal(err)
+			}
+			if hit := e.Actor == "agent:a"; (e.Event == audit.ThreatHit) != hit || (d.Hits == 2) != hit {
+				t.Errorf("%s: event %q, %s", e.Actor, e.Event, e.Detail)
+			}
+		}
+	})
+}

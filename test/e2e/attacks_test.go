@@ -95,6 +95,9 @@ var staged = map[string]func(t *testing.T){
 // elsewhere is the cases that another test stages, of this package where none is named.
 var elsewhere = map[string]string{
 	"mcp-108": "TestWhatIsShown in internal/httpapi, TestWhatWasShownIsRedeemedAndSent in internal/gateway",
+	"mcp-118": "TestVulnerableServers",
+	"mcp-121": "TestVulnerableServers",
+	"mcp-122": "TestVulnerableServers, with scripted servers of the same ten kinds",
 	"mcp-126": "TestTypeScriptClient and TestGoClientAtOfficialServers",
 	"mcp-127": "TestConformance",
 }
@@ -103,9 +106,6 @@ var elsewhere = map[string]string{
 var later = map[string]string{
 	"mcp-024": "pinning the program by its hash comes with the sandbox; now the exact version stands in the command, and a changed definition is quarantined",
 	"mcp-116": "circuit breakers",
-	"mcp-118": "the gateway's own path policy and the sandbox for commands",
-	"mcp-121": "the sandbox for commands",
-	"mcp-122": "rules for each tool: the cases need python servers and per-tool rules of the issues on provenance and sandboxing",
 }
 
 // TestMCPAttacks walks every case of the file: staged here, staged elsewhere, or named with what it waits for. A case that is in none

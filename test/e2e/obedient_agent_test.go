@@ -141,9 +141,23 @@ func (a *obedientAgent) first(what string) bool {
 
 // sees is content that came in.
 func (a *obedientAgent) sees(content string) {
-	content = fence.ReplaceAllString(content, "$1")
+	content = readTags(fence.ReplaceAllString(content, "$1"))
 	a.read = append(a.read, content)
 	a.hears(content)
+}
+
+// inTags writes a text in tag characters, which people don't see; readTags reads them.
+func inTags(text string) string {
+	return strings.Map(func(r rune) rune { return r + 0xE0000 }, text)
+}
+
+func readTags(text string) string {
+	return strings.Map(func(r rune) rune {
+		if r >= 0xE0020 && r < 0xE007F {
+			return r - 0xE0000
+		}
+		return r
+	}, text)
 }
 
 // hears obeys the orders in words, in the order in which they stand there.

@@ -45,7 +45,7 @@ func TestCallsAreScreened(t *testing.T) {
 		t.Fatalf("a harmless call: %+v, labels %q", a, labels())
 	}
 	a := call("crm_get", `{}`)
-	if !strings.Contains(string(a.Result), "LOOKS LIKE ORDERS in 1 places") || labels() != "flagged untrusted" && labels() != "untrusted flagged" {
+	if !strings.Contains(string(a.Result), "LOOKS LIKE ORDERS in 1 place") || labels() != "flagged untrusted" && labels() != "untrusted flagged" {
 		t.Errorf("%s, labels %q", a.Result, labels())
 	}
 	b := call("quiet_get", `{"q":"`+ordersAgent+`"}`)
