@@ -22,8 +22,9 @@ type Breaker struct {
 
 // BreakerTest is what a test of an agent's circuit breaker showed.
 type BreakerTest struct {
-	Agent   string `json:"agent_id"`
-	Refused bool   `json:"refused"` // its calls were refused while it was open
+	Agent     string `json:"agent_id"`
+	Refused   bool   `json:"refused"`             // its calls were refused while it was open
+	Operation string `json:"operation,omitempty"` // whose call was judged; "": the agent can call nothing just now, and only the breaker was asked
 }
 
 // Breakers returns the circuit breakers that are open or count failures. For everybody on the people's side.

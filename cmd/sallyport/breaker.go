@@ -27,7 +27,7 @@ refuses calls; after 30 seconds one call tries, and a success closes it.`, args:
 	reasonFlag(reset, &reason)
 	test := printing(c, about{
 		use: "test AGENT", short: "Prove that an agent's circuit breaker refuses its calls", args: cobra.ExactArgs(1), example: "sallyport breaker test research-assistant",
-		long: `It opens the agent's circuit breaker, looks whether a call of the agent would be refused, and closes it again, all of it on record. Calls that the agent
+		long: `It opens the agent's circuit breaker, has a call of the agent judged, and closes it again, all of it on record. Calls that the agent
 makes in that moment are refused. Exits with 1 where the circuit breaker did not refuse.`,
 	}, func(ctx context.Context, cl *client.Client, args []string) (*client.BreakerTest, error) {
 		out, err := cl.TestBreaker(ctx, args[0])
@@ -36,7 +36,11 @@ makes in that moment are refused. Exits with 1 where the circuit breaker did not
 		}
 		return out, err
 	}, func(t *table, out *client.BreakerTest) {
-		t.line("While its circuit breaker was open, calls of %s were refused. It is closed again.", out.Agent)
+		if out.Operation == "" {
+			t.line("While the circuit breaker of %s was open, it let nothing through. It is closed again. The agent can call no operation just now, so no call was judged.", out.Agent)
+			return
+		}
+		t.line("While the circuit breaker of %s was open, a call of %s was refused. It is closed again.", out.Agent, out.Operation)
 	})
 	return group("breaker", "See, reset and test circuit breakers", list, reset, test)
 }

@@ -41,7 +41,8 @@ const (
 	breakerDays = 24 * time.Hour
 )
 
-// breakerHistory is what circuit breakers take their state from: the newest entries, and openings and closings of the last day.
+// breakerHistory is what circuit breakers take their state from: the newest entries, openings and closings of the last day, and which agents missed one that
+// they depend on, however long ago that was.
 func (d *Daemon) breakerHistory(ctx context.Context) ([]audit.Entry, error) {
 	size, err := d.store.Size(ctx)
 	if err != nil {
@@ -49,8 +50,9 @@ func (d *Daemon) breakerHistory(ctx context.Context) ([]audit.Entry, error) {
 	}
 	newest := max(0, size-breakerEntries)
 	var all []audit.Entry
-	for _, action := range []string{breaker.ActionOpen, breaker.ActionClosed} {
-		older, err := d.entries(ctx, audit.Filter{Action: action, From: time.Now().Add(-breakerDays)}, newest)
+	since := time.Now().Add(-breakerDays)
+	for _, f := range []audit.Filter{{Action: breaker.ActionOpen, From: since}, {Action: breaker.ActionClosed, From: since}, {Action: gateway.ActionDegraded}, {Action: gateway.ActionWhole}} {
+		older, err := d.entries(ctx, f, newest)
 		if err != nil {
 			return nil, err
 		}

@@ -12,10 +12,13 @@ import (
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/breaker"
 	"sallyport.example/internal/call"
+	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/changes"
+	"sallyport.example/internal/effect"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/judge"
 	"sallyport.example/internal/limit"
+	"sallyport.example/internal/session"
 	"sallyport.example/internal/standing"
 )
 
@@ -25,6 +28,12 @@ type Breakers struct {
 	// CountReads says that an error which a server answers a read with counts for the agent, as one of a write does.
 	CountReads bool
 }
+
+// The actions of entries about agents that miss one that they depend on, and that have it back.
+const (
+	ActionDegraded = "agent.degraded"
+	ActionWhole    = "agent.whole"
+)
 
 // quarantineAfter is how often an agent's breaker opens within an hour until the agent is quarantined by rule.
 const quarantineAfter = 3
@@ -44,21 +53,54 @@ func (g *Gateway) ResetBreaker(ctx context.Context, name, reason, by string) err
 	return g.writeBreaker(ctx, e, by, reason)
 }
 
-// TestBreaker proves that an agent's circuit breaker stops its calls (AU-7): it opens it, looks whether a call would meet it, and resets it. Calls that
-// the agent makes meanwhile are refused.
-func (g *Gateway) TestBreaker(ctx context.Context, agent, by string) (refused bool, err error) {
+// TestBreaker proves that an agent's circuit breaker stops its calls (AU-7): it opens it, has a call of the agent judged as the corridor judges it, and
+// resets it. Calls that the agent makes meanwhile are refused. operation is what was to be called; "": the agent can call nothing just now, and only the breaker was asked.
+func (g *Gateway) TestBreaker(ctx context.Context, agent, by string) (refused bool, operation string, err error) {
 	if err := g.standing.Declared(agent); err != nil {
-		return false, err
+		return false, "", err
+	}
+	judged := func() fault.Verdict { return fault.Verdict{} }
+	for _, op := range g.operationsOf(agent) {
+		c, err := g.imagined(agent, op)
+		if err != nil {
+			return false, "", err
+		}
+		if v := c.remembered(); v.Decision != fault.Deny {
+			judged, operation = c.remembered, op.ID
+			break
+		}
 	}
 	const why = "a person tests it"
 	e, ok := g.breakers.Open(agent, why)
 	if !ok {
-		return false, fault.New(fault.Conflict, "The circuit breaker of %s is open, so it can't be tested.", agent).Try("Reset it first: sallyport breaker reset %s", breaker.AgentName(agent))
+		return false, "", fault.New(fault.Conflict, "The circuit breaker of %s is open, so it can't be tested.", agent).Try("Reset it first: sallyport breaker reset %s", breaker.AgentName(agent))
 	}
 	opened := g.writeBreaker(ctx, e, by, why)
-	refused = g.breakers.Look(agent, "") != nil
+	refused = g.breakers.Look(agent, "") != nil && (operation == "" || judged().Code == fault.BreakerOpen)
 	e, _ = g.breakers.Reset(e.Name)
-	return refused, errors.Join(opened, g.writeBreaker(ctx, e, by, why))
+	return refused, operation, errors.Join(opened, g.writeBreaker(ctx, e, by, why))
+}
+
+// imagined is a call of the agent's in a session that is new and ready to act, and that nobody else has.
+func (g *Gateway) imagined(agent string, op *catalogue.Operation) (*crossing, error) {
+	set := g.settings.Load()
+	d, err := set.declared(agent)
+	if err != nil {
+		return nil, err
+	}
+	s, tier := session.New(agent, session.Execution, "gateway", g.now()), set.tierOf(d)
+	l := &live{meter: limit.NewMeter(s.Budget, 0), rates: limit.NewRates(tier.CallsPerMinute, tier.CommRequestsPerMinute)}
+	c := &crossing{g: g, moment: judge.Check, r: Request{Method: call.CallTool, DryRun: true}, speaker: speaker{set: set, agent: agent, decl: d, live: l, session: l.see(s)}}
+	c.subject = subject{effect: effect.Of(op), op: op, args: []byte("{}"), grounds: grounds{inPlan: true}, partial: true}
+	c.understand()
+	return c, nil
+}
+
+// remembered judges by what memory knows.
+func (c *crossing) remembered() fault.Verdict {
+	f := c.load()
+	p := judge.Memory(c.moment, &f)
+	return p.Verdict()
 }
 
 // RunEnded counts how a run of the agent ended: failed ones in a row open its circuit breaker.
@@ -84,6 +126,14 @@ func (g *Gateway) restoreBreakers(ctx context.Context) error {
 		return fmt.Errorf("reading what circuit breakers counted: %w", err)
 	}
 	g.breakersMoved(ctx, g.breakers.Restore(history))
+	for i := range history {
+		switch e := &history[i]; e.Action {
+		case ActionDegraded:
+			g.missed[e.Agent], _ = call.GetText(e.Detail, "by") // what an entry of another form says is written down anew
+		case ActionWhole:
+			delete(g.missed, e.Agent)
+		}
+	}
 	return nil
 }
 
@@ -240,9 +290,9 @@ func (g *Gateway) noteDegraded(ctx context.Context) error {
 		if g.missed[d.AgentID] == by {
 			continue
 		}
-		e := audit.Entry{Kind: audit.Change, Action: "agent.whole", Agent: d.AgentID, Actor: "gateway", Decision: "ok", Reason: "the agents that it depends on are back"}
+		e := audit.Entry{Kind: audit.Change, Action: ActionWhole, Agent: d.AgentID, Actor: "gateway", Decision: "ok", Reason: "the agents that it depends on are back"}
 		if now != nil {
-			e.Action, e.Reason = "agent.degraded", audit.Clip(now.By+" is aside: "+now.Why)
+			e.Action, e.Reason = ActionDegraded, audit.Clip(now.By+" is aside: "+now.Why)
 			e.Detail, _ = json.Marshal(map[string]any{"by": now.By, "since": now.Since, "why": now.Why}) // of strings and a time: can't fail
 		}
 		if err := g.store.Record(context.WithoutCancel(ctx), e); err != nil {

@@ -228,14 +228,14 @@ func TestOpeningsFarApartQuarantineNobody(t *testing.T) {
 
 func TestBreakerOfAnAgentIsTested(t *testing.T) {
 	w := newBreakerWorld(t)
-	if refused, err := w.g.TestBreaker(t.Context(), "worker", "person:admin"); err != nil || !refused {
-		t.Errorf("%v, %v", refused, err)
+	if refused, operation, err := w.g.TestBreaker(t.Context(), "worker", "person:admin"); err != nil || !refused || operation == "" {
+		t.Errorf("%v, %q, %v", refused, operation, err)
 	}
 	w.mustPermit(w.call("worker", "think"))
 	if got := w.actions("breaker."); !slices.Equal(got, []string{breaker.ActionOpen, breaker.ActionClosed}) {
 		t.Errorf("%q", got)
 	}
-	if _, err := w.g.TestBreaker(t.Context(), "nobody", "person:admin"); !fault.Is(err, fault.NotFound) {
+	if _, _, err := w.g.TestBreaker(t.Context(), "nobody", "person:admin"); !fault.Is(err, fault.NotFound) {
 		t.Errorf("%v", err)
 	}
 	if err := w.g.ResetBreaker(t.Context(), "docs", "x", "person:admin"); !fault.Is(err, fault.NotFound) {
@@ -304,6 +304,37 @@ func (w *world) degraded() (all []string) {
 		}
 	}
 	return all
+}
+
+// A restart doesn't write down anew that an agent misses another; that it has it back is written down once.
+func TestDegradedIsWrittenOnce(t *testing.T) {
+	w := newWorld(t, func(o *gateway.Options) {
+		o.Agents = gatewaytest.Options(t, fmt.Sprintf(declaration, "worker", "execution", "host"), fmt.Sprintf(declaration, "middle", "execution", "host")+"dependsOn: [worker]\n").Agents
+		o.History = func(context.Context) ([]audit.Entry, error) { return nil, nil }
+	})
+	if err := w.g.Standing().Quarantine(t.Context(), "worker", "odd", "person:admin"); err != nil {
+		t.Fatal(err)
+	}
+	wait := func(want ...string) {
+		t.Helper()
+		for !slices.Equal(w.degraded(), want) {
+			if len(w.degraded()) > len(want) {
+				t.Fatalf("on record: %q", w.degraded())
+			}
+			runtime.Gosched()
+		}
+	}
+	wait("agent.degraded middle")
+	for range 2 {
+		before := w.entries()
+		w.o.History = func(context.Context) ([]audit.Entry, error) { return before, nil }
+		w.end()
+		w.start()
+	}
+	if err := w.g.Standing().Restore(t.Context(), "worker", "fine", "person:admin"); err != nil {
+		t.Fatal(err)
+	}
+	wait("agent.degraded middle", "agent.whole middle")
 }
 
 // A call that a breaker refuses uses nothing up: what people approved runs once the server is back.

@@ -15,8 +15,9 @@ type BreakerList struct {
 
 // BreakerTest is what a test of an agent's circuit breaker showed.
 type BreakerTest struct {
-	Agent   string `json:"agent_id"`
-	Refused bool   `json:"refused" doc:"its calls were refused while the circuit breaker was open"`
+	Agent     string `json:"agent_id"`
+	Refused   bool   `json:"refused" doc:"its calls were refused while the circuit breaker was open"`
+	Operation string `json:"operation,omitempty" doc:"the operation whose call was judged; absent where the agent can call nothing just now, so that only the circuit breaker was asked"`
 }
 
 func (a *API) breakerRoutes(s *side) {
@@ -36,7 +37,7 @@ func (a *API) breakerRoutes(s *side) {
 		})
 	handle(s, route{method: http.MethodPost, path: "/v1/agents/{id}/breaker-test", roles: operator, summary: "Test that an agent's circuit breaker refuses its calls"},
 		func(ctx context.Context, p identity.Principal, in *PathID) (BreakerTest, error) {
-			refused, err := a.g.TestBreaker(ctx, in.ID, p.String())
-			return BreakerTest{Agent: in.ID, Refused: refused}, err
+			refused, operation, err := a.g.TestBreaker(ctx, in.ID, p.String())
+			return BreakerTest{Agent: in.ID, Refused: refused, Operation: operation}, err
 		})
 }

@@ -129,6 +129,9 @@ func Memory(m Moment, f *Facts) Partial {
 // Denied reports whether the judgement is complete without evidence.
 func (p *Partial) Denied() bool { return p.verdict.Decision == fault.Deny }
 
+// Verdict is the strictest so far.
+func (p *Partial) Verdict() fault.Verdict { return p.verdict }
+
 // Finish runs the other stages, once the facts have their evidence. The partial judgement does not change and can be finished again.
 func (p Partial) Finish(f *Facts) (fault.Verdict, Finding) {
 	if !p.Denied() {

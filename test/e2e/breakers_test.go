@@ -3,9 +3,15 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
+	"io"
+	"maps"
+	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"sallyport.example/client"
 )
@@ -80,7 +86,7 @@ func TestADeadServerOpensItsBreaker(t *testing.T) {
 	if still := open(); len(still) > 0 {
 		t.Errorf("open after the reset: %q", still)
 	}
-	if out, err := w.root.TestBreaker(t.Context(), "tester"); err != nil || !out.Refused {
+	if out, err := w.root.TestBreaker(t.Context(), "tester"); err != nil || !out.Refused || out.Operation == "" {
 		t.Errorf("%+v, %v", out, err)
 	}
 
@@ -92,5 +98,156 @@ func TestADeadServerOpensItsBreaker(t *testing.T) {
 	}
 	if v := call(second, "comm_list_files").Verdict; v.Code != "agent.degraded" {
 		t.Errorf("what it doesn't keep: %+v", v)
+	}
+}
+
+// Servers fail in four ways, and one agent makes them: it shuts none for others, and in the end itself. A server that fails each time but one is never shut; one
+// that two agents find failing is. All of it is over when a person says so, and calls count again. A test of the agent's breaker has a call judged.
+func TestServersThatFail(t *testing.T) {
+	var well atomic.Bool // all servers do what they should
+	fails := func(how func(http.ResponseWriter)) func(http.ResponseWriter, message) bool {
+		return func(w http.ResponseWriter, m message) bool {
+			if m.Method != "tools/call" || well.Load() || !strings.Contains(string(m.Params.Arguments), "bad") {
+				return false
+			}
+			how(w)
+			return true
+		}
+	}
+	servers := map[string]*scripted{
+		"flaps": {write: fails(func(w http.ResponseWriter) { w.WriteHeader(http.StatusServiceUnavailable) })},
+		"hangs": {write: fails(func(http.ResponseWriter) { time.Sleep(1500 * time.Millisecond) })},
+		"lies":  {write: fails(func(w http.ResponseWriter) { _, _ = io.WriteString(w, "<html>It works!</html>") })},
+		"fine":  {},
+	}
+	config := "operations:\n"
+	upstreams := "upstreams:\n"
+	for _, id := range slices.Sorted(maps.Keys(servers)) {
+		s := servers[id]
+		s.tools, s.answer = plainTools("get"), says("fine")
+		upstreams += fmt.Sprintf("  %s: {url: %q, timeout: 1s}\n", id, s.url(t))
+		config += "  " + id + ".*: {sensitivity: none, effect: read, output: trusted}\n"
+	}
+	p := newPlace(t, upstreams+config+"breakers: {wait: 5m}\n", declaration("tester"), declaration("second"), declaration("third"))
+	w := launch(t, p)
+	codeOf := func(agent, tool, arguments string) string {
+		t.Helper()
+		a, err := w.client(w.agent, w.token(agent)).Call(t.Context(), client.Own, tool, json.RawMessage(arguments))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if a.Result != nil {
+			return "ran"
+		}
+		return a.Verdict.Code
+	}
+	open := func() (names []string) {
+		t.Helper()
+		all, err := w.root.Breakers(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, b := range all {
+			if b.State == "open" {
+				names = append(names, b.Name)
+			}
+		}
+		slices.Sort(names)
+		return names
+	}
+	const good, bad = `{}`, `{"q":"bad"}`
+	for range 2 { // four failures, and a success ends the row
+		for range 4 {
+			if code := codeOf("tester", "flaps_get", bad); code != "upstream.failed" {
+				t.Fatalf("a server that flaps: %s", code)
+			}
+		}
+		if code := codeOf("tester", "flaps_get", good); code != "ran" {
+			t.Fatalf("a server that flaps, when it is well: %s", code)
+		}
+	}
+	if is := open(); len(is) > 0 {
+		t.Fatalf("open: %q", is)
+	}
+
+	for range 5 { // one agent makes the server fail
+		if code := codeOf("tester", "hangs_get", bad); code != "time.exceeded" {
+			t.Fatalf("a server that hangs: %s", code)
+		}
+	}
+	if code := codeOf("tester", "hangs_get", good); code != "breaker.open" || !slices.Equal(open(), []string{"tester@hangs"}) {
+		t.Errorf("after five: %s, open: %q", code, open())
+	}
+	if code := codeOf("second", "hangs_get", good); code != "ran" {
+		t.Errorf("the server is shut for another agent: %s", code)
+	}
+	if code := codeOf("tester", "fine_get", good); code != "ran" {
+		t.Errorf("another server is shut for the agent: %s", code)
+	}
+
+	for range 5 { // and another one: that is the agent's doing by now
+		if code := codeOf("tester", "lies_get", bad); code != "upstream.failed" && code != "result.invalid" {
+			t.Fatalf("a server that lies: %s", code)
+		}
+	}
+	if is := open(); !slices.Equal(is, []string{"agent:tester", "tester@hangs", "tester@lies"}) {
+		t.Errorf("open: %q", is)
+	}
+	if code := codeOf("tester", "fine_get", good); code != "breaker.open" {
+		t.Errorf("the agent's own breaker lets it through: %s", code)
+	}
+	for _, tool := range []string{"fine_get", "lies_get", "hangs_get", "flaps_get"} {
+		if code := codeOf("second", tool, good); code != "ran" {
+			t.Errorf("the other agent calls %s: %s", tool, code)
+		}
+	}
+	for range 5 { // three of one agent's and two of another's open the server's
+		codeOf("second", "lies_get", bad)
+		codeOf("third", "lies_get", bad)
+	}
+	if is := open(); !slices.Contains(is, "lies") {
+		t.Errorf("open: %q", is)
+	}
+	if code := codeOf("third", "lies_get", good); code != "breaker.open" {
+		t.Errorf("the server's breaker lets a call through: %s", code)
+	}
+
+	well.Store(true)
+	for _, name := range open() {
+		if _, err := w.root.ResetBreaker(t.Context(), name, "it is mended"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tool := range []string{"fine_get", "lies_get", "hangs_get", "flaps_get"} {
+		if code := codeOf("tester", tool, bad); code != "ran" {
+			t.Errorf("after the reset, %s: %s", tool, code)
+		}
+	}
+	code, out, errs := cli(t, p, nil, "breaker", "test", "tester", "--data", p.data)
+	if code != 0 || !strings.Contains(out, "a call of ") || !strings.Contains(out, " was refused. It is closed again.") {
+		t.Errorf("%d %s%s", code, out, errs)
+	}
+	if is := open(); len(is) > 0 {
+		t.Errorf("open after the test: %q", is)
+	}
+	opened, closed := map[string]int{}, map[string]int{}
+	for _, e := range w.entries() {
+		name := ""
+		var detail struct{ Breaker string }
+		if e.Action == "breaker.open" || e.Action == "breaker.closed" {
+			if err := json.Unmarshal(e.Detail, &detail); err != nil {
+				t.Fatal(err)
+			}
+			name = detail.Breaker
+		}
+		switch e.Action {
+		case "breaker.open":
+			opened[name]++
+		case "breaker.closed":
+			closed[name]++
+		}
+	}
+	if !maps.Equal(opened, closed) || opened["lies"] != 1 || opened["agent:tester"] != 2 { // once by its calls, once by the test
+		t.Errorf("opened: %v, closed: %v", opened, closed)
 	}
 }
