@@ -286,6 +286,8 @@ people:
 #     # Begin a shape with ^ and end it with $, and leave no room for a sentence or an address: a value of this shape counts as confirmed.
 #     output: typed
 #     shape: "^([A-Z]{3}|[0-9.]{1,12})$"
+#     # What screening finds in its arguments and results is only noted (threat, below).
+#     screen: observe
 #   crm.refund:
 #     # What it does, by its name in the risk rules: transfer_money, delete_data, grant_access and publish_content are HIGH,
 #     # send_email, schedule_meeting and book_appointment MEDIUM. risk says what it is at least.
