@@ -49,7 +49,7 @@ func (c *cli) approvals() *cobra.Command {
 			together := similar(page.Approvals)
 			t.row("APPROVAL", tint("STATE"), tint("RISK"), "OPERATION", "AGENT", "SESSION", "VOTES", "TOGETHER", "EXPIRES", "ARGUMENTS")
 			for _, a := range page.Approvals {
-				t.row(a.ApprovalID, tint(a.State), tint(a.Risk), a.Operation, a.AgentID, a.SessionID, votes(&a), together[a.Similar], a.ExpiresAt, briefly(&a))
+				t.row(a.ApprovalID, tintState(a.State), tint(a.Risk), a.Operation, a.AgentID, a.SessionID, votes(&a), together[a.Similar], a.ExpiresAt, briefly(&a))
 			}
 			for _, a := range page.Approvals {
 				if a.Problem != "" {
@@ -134,7 +134,7 @@ func votes(a *client.Approval) string {
 func (t *table) answered(a *client.Approval) {
 	t.field("approval", a.ApprovalID)
 	t.field("operation", a.Operation)
-	t.field("state", a.State)
+	t.field("state", stateWords(a.State))
 	t.field("approved by", votes(a))
 	t.field("postponed until", a.DeferredUntil)
 	t.field("reason", a.Reason)
@@ -429,7 +429,7 @@ are not similar, none is. It exits with 1 if one was not taken. Scripts that app
 			for _, b := range all {
 				state := ""
 				if b.Approval != nil {
-					state = b.Approval.State
+					state = stateWords(b.Approval.State)
 				}
 				t.row(b.ApprovalID, state, b.Problem)
 			}

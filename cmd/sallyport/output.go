@@ -13,6 +13,7 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
+	"sallyport.example/internal/approval"
 	"sallyport.example/internal/display"
 )
 
@@ -128,6 +129,12 @@ func tint(word string) tinted {
 	}
 	return tinted{word, plainColour}
 }
+
+// tintState is the state of a request in readers' words, in the colour of the state.
+func tintState(state string) tinted { return tinted{stateWords(state), tint(state).colour} }
+
+// stateWords is the state of a request in readers' words.
+func stateWords(state string) string { return approval.State(state).Words() }
 
 const cellWidth = 100
 

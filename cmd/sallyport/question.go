@@ -105,7 +105,7 @@ func pretty(raw json.RawMessage) []string {
 // all of the arguments, which it says.
 func question(a *client.Approval, width int, now time.Time) (rows []string, whole bool) {
 	s := &sheet{width: max(width, leastWidth)}
-	s.field("approval", a.ApprovalID+", "+a.State)
+	s.field("approval", a.ApprovalID+", "+stateWords(a.State))
 	if a.Drill {
 		s.field("a drill", drill)
 	}
@@ -256,7 +256,7 @@ func (s *sheet) surroundings(a *client.Approval) {
 		if len(e.By) > 0 {
 			by = " by " + show(e.By)
 		}
-		s.field("earlier", show(e.At)+" "+e.State+by+ownMark(e.Own)+": "+e.Operation+" of "+e.AgentID+" to "+e.Destination+reasonText(e.Reason))
+		s.field("earlier", show(e.At)+" "+stateWords(e.State)+by+ownMark(e.Own)+": "+e.Operation+" of "+e.AgentID+" to "+e.Destination+reasonText(e.Reason))
 	}
 }
 

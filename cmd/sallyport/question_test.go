@@ -254,7 +254,7 @@ func TestQuestionInOrder(t *testing.T) {
 	rows, _ := question(a, 120, noon)
 	at := 0
 	for _, want := range []string{
-		"approval          appr_1, pending", "risk              CRITICAL, 1 of 2 approved", "  by the rule     risk.amount: from 1,000 on", "amount ", "could go wrong ", "operation ", "  its server says calm",
+		"approval          appr_1, waiting", "risk              CRITICAL, 1 of 2 approved", "  by the rule     risk.amount: from 1,000 on", "amount ", "could go wrong ", "operation ", "  its server says calm",
 		"arguments         23 bytes, all of them here", "  | {", `  |   "amount": 900,`,
 		"where it came from", `  NOT CONFIRMED   "calm" (no role) = "calm"`, "    why           calm", `  confirmed       "calm" (calm) = "calm", by calm`, "    why           calm",
 		`    source        record 3 of calm, field "calm", calm`, "    a yes covers  other values", "changed           by calm: calm", `  - |   "amount": 1000,`, `  + |   "amount": 900,`,

@@ -28,7 +28,7 @@ import (
 const (
 	pageOfSessions = 50
 	// maxMoments bounds what one timeline shows; the newest are.
-	maxMoments = 240
+	maxMoments = 120
 	// historyEntries is how many entries a timeline is made of: a call has two or three, so it is more than maxMoments calls.
 	historyEntries = 3 * maxMoments
 	// historySearch bounds how many entries of the log are searched for them. The log has an index of sessions, so most are never read.

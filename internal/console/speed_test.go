@@ -68,7 +68,7 @@ func (w *pagesWorld) fill(requests, entries int) approval.Approval {
 	w.t.Helper()
 	ctx := context.Background()
 	var all []session.Session
-	for range 100 {
+	for range max(1, requests/100) { // a session has no more that wait
 		s := session.New("worker", session.Execution, "person:admin", time.Now())
 		if err := w.store.OpenSession(ctx, s, audit.Entry{Kind: audit.Change, Action: "session.open", Agent: s.Agent, Session: s.ID, Actor: s.OpenedBy, Decision: "ok"}); err != nil {
 			w.t.Fatal(err)

@@ -35,6 +35,8 @@ const (
 	maxPage = 1000 // entries of one answer
 	// maxTried bounds the entries with all words that one query compares with the rest of its filter. It then says where to go on.
 	maxTried = 2000
+	// enoughToTell is how many entries tell how many more a part of the log has.
+	enoughToTell = 16
 )
 
 // off is the answer to who searches by content where that is switched off.
@@ -112,6 +114,9 @@ func (l *Log) Newest(ctx context.Context, f audit.Filter, before int64, n int, m
 	// The log is read forwards only, so it goes back in pieces that grow.
 	var found []audit.Entry
 	for piece, scanned := max(int64(2*n), 64), int64(0); end > first && len(found) < n && scanned < most; piece *= 4 {
+		if len(found) >= enoughToTell { // the rest is about as dense, so that the oldest piece is not four times what is needed; it grows in any case
+			piece = max(min(piece, int64(n-len(found))*scanned/int64(len(found))*9/8), scanned/4)
+		}
 		from := max(first, end-piece)
 		older, err := Between(ctx, l.store, f, from, end)
 		if err != nil {

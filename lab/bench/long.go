@@ -108,7 +108,7 @@ func alone(binary string, floods bool, limits string) (p *process, stop func(), 
 		}
 	}
 	if err == nil {
-		p, err = sallyport(binary, direct.url, loud.url, limits, dir)
+		p, err = sallyport(binary, direct.url, loud.url, limits, dir, true)
 	}
 	stop = func() {
 		for _, p := range []*process{p, direct, loud} {

@@ -320,8 +320,9 @@ func self(name, role, target string) (*process, error) {
 	return p, nil
 }
 
-// sallyport starts a gateway. loud is the address of the server that a flood uses, "" where there is none. limits are more limits of the configuration.
-func sallyport(binary, target, loud, limits, dir string) (*process, error) {
+// sallyport starts a gateway, with the index for searching the log or without. loud is the address of the server that a flood uses, "" where there is none. limits are more limits of
+// the configuration.
+func sallyport(binary, target, loud, limits, dir string, index bool) (*process, error) {
 	more, labels := "", ""
 	if loud != "" {
 		more, labels = fmt.Sprintf("  loud: {url: %q}\n", loud), "  loud.*: {sensitivity: internal_source, effect: read, external_io: false}\n"
@@ -329,13 +330,14 @@ func sallyport(binary, target, loud, limits, dir string) (*process, error) {
 	config := fmt.Sprintf(`listen: 127.0.0.1:0
 admin_listen: 127.0.0.1:0
 agents: agents
+audit: {search: %t}
 upstreams:
   bench: {url: %q}
 %soperations:
   bench.echo: {expose_as: echo, sensitivity: internal_source, effect: read, external_io: false}
   bench.trusted: {expose_as: trusted, sensitivity: internal_source, effect: read, output: trusted, external_io: false}
 %slimits: {calls_per_minute: 100000000, execution_budget: 100h%s}
-`, target, more, labels, limits)
+`, index, target, more, labels, limits)
 	path := filepath.Join(dir, "sallyport.yaml")
 	if err := os.WriteFile(path, []byte(config), 0o600); err != nil {
 		return nil, err
@@ -638,6 +640,9 @@ func settings() []setting {
 		setting{label: "8 callers, 1 MiB of records", client: "raw", callers: 8, args: echoArgs{Kind: "records", Size: 1 << 20}})
 }
 
+// unindexed is a gateway without the index for searching the log. It is measured where -only names it.
+const unindexed = "unindexed"
+
 func run(binary string, span time.Duration, rounds int, only, rows string) error {
 	dir, err := os.MkdirTemp("", "bench-*")
 	if err != nil {
@@ -650,19 +655,24 @@ func run(binary string, span time.Duration, rounds int, only, rows string) error
 	}
 	defer direct.stop()
 	subjects := []*process{direct}
-	for _, name := range []string{"proxy", "proxy+fsync", "sdk-proxy", "sallyport"} {
-		if only != "" && !slices.Contains(strings.Split(only, ","), name) {
+	for _, name := range []string{"proxy", "proxy+fsync", "sdk-proxy", "sallyport", unindexed} {
+		if named := slices.Contains(strings.Split(only, ","), name); !named && (only != "" || name == unindexed) {
 			continue
 		}
 		var p *process
-		if name == "sallyport" {
-			p, err = sallyport(binary, direct.url, "", "", dir)
+		if name == "sallyport" || name == unindexed {
+			place := filepath.Join(dir, name)
+			if err := os.Mkdir(place, 0o700); err != nil {
+				return err
+			}
+			p, err = sallyport(binary, direct.url, "", "", place, name != unindexed)
 		} else {
 			p, err = self(name, name, direct.url)
 		}
 		if err != nil {
 			return err
 		}
+		p.name = name
 		defer p.stop()
 		subjects = append(subjects, p)
 	}
@@ -699,6 +709,10 @@ func run(binary string, span time.Duration, rounds int, only, rows string) error
 		if len(samples["sallyport"]) > 0 && len(samples["proxy"]) > 0 {
 			cpu, rate := func(s sampled) float64 { return s.cpuUS }, func(s sampled) float64 { return s.perSecond }
 			fmt.Printf("  sallyport / proxy: CPU %.2f, throughput %.2f\n", of("sallyport", cpu)/of("proxy", cpu), of("sallyport", rate)/of("proxy", rate))
+		}
+		if len(samples["sallyport"]) > 0 && len(samples[unindexed]) > 0 {
+			cpu, rate := func(s sampled) float64 { return s.cpuUS }, func(s sampled) float64 { return s.perSecond }
+			fmt.Printf("  sallyport / unindexed: CPU %.3f, throughput %.3f\n", of("sallyport", cpu)/of(unindexed, cpu), of("sallyport", rate)/of(unindexed, rate))
 		}
 		if a, b := p50["sallyport/"+st.label], p50["proxy+fsync/"+st.label]; a > 0 && b > 0 && st.callers == 1 {
 			fmt.Printf("  p50 of sallyport / p50 of proxy+fsync: %.2f\n", a/b)
