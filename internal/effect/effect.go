@@ -109,10 +109,12 @@ type Result struct {
 	Source string    // where the result is from; "": the operation
 	At     time.Time // when it was fetched; zero: now
 
-	Labels []string        // labels that it brings besides those of the operation
-	Looked []string        // texts in it as its reader puts them together, for the detector: JSON has only their pieces
-	Clean  bool            // it makes no session untrusted
-	Record json.RawMessage // members for the detail of its entry: an object; nil: none
+	Labels  []string        // labels that it brings besides those of the operation
+	Looked  []string        // texts in it as its reader puts them together, for the detector: JSON has only their pieces
+	Calls   []string        // functions that a model's answer asks its client to call, by name
+	Unknown int             // events of a model's answer that are of no known form
+	Clean   bool            // it makes no session untrusted
+	Record  json.RawMessage // members for the detail of its entry: an object; nil: none
 	// Confirms are the trusted records in a result whose text is not kept: a list of objects; nil: none.
 	Confirms json.RawMessage
 }

@@ -222,7 +222,11 @@ func (m model) answered(asked wire.Request, answer wire.Response) (Result, error
 	if !said && answer.Status == http.StatusOK && asked.Form != wire.Count {
 		used = wire.Usage{Input: wire.Estimate(asked.Form, asked.Body), Output: min(wire.EstimateText(string(answer.Body)), max(1, wire.OutputLimit(asked.Form, asked.Body))), Estimated: true}
 	}
-	return Result{JSON: b, Record: m.record(answer.Status, used)}, err
+	result := Result{JSON: b, Record: m.record(answer.Status, used)}
+	if answer.Status == http.StatusOK {
+		result.Calls = wire.CallsIn(asked.Form, answer.Body)
+	}
+	return result, err
 }
 
 // record is what the outcome says of an answer. The quotas are settled by it.
@@ -249,9 +253,15 @@ func (m model) failed(status int, err error, used wire.Usage) json.RawMessage {
 // stream asks for an answer in pieces, and hands its text on as it comes. What can act stays in the result, as the rest.
 func (m model) stream(ctx context.Context, r Run, asked wire.Request) (Result, error) {
 	var left []byte
+	var calls []string
+	unknown := 0
 	whole := map[string]*strings.Builder{} // of each block and each call's arguments; the stream is bounded, and so are they
 	window := wire.NewWindow(r.Release == nil || m.terms.Hold || wire.MustHold(asked.Form, asked.Body))
 	answer, used, err := r.Models.Stream(ctx, asked, r.Exchange.Room, func(e wire.Event) error {
+		calls = append(calls, e.Calls...)
+		if e.Unknown {
+			unknown++
+		}
 		for _, part := range e.Args {
 			if whole[part.Of] == nil {
 				whole[part.Of] = new(strings.Builder)
@@ -287,7 +297,7 @@ func (m model) stream(ctx context.Context, r Run, asked wire.Request) (Result, e
 		return Result{Record: m.failed(answer.Status, err, used)}, err
 	}
 	b, err := call.Encode(map[string]any{"status": json.RawMessage("200"), "headers": answer.Headers, "left": string(left), "rest": string(window.Rest())})
-	result := Result{JSON: b, Record: m.record(answer.Status, used)}
+	result := Result{JSON: b, Record: m.record(answer.Status, used), Calls: calls, Unknown: unknown}
 	for _, text := range whole {
 		result.Looked = append(result.Looked, text.String())
 	}

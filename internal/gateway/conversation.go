@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"slices"
+	"strings"
 	"sync"
 
 	"sallyport.example/flow"
@@ -115,6 +116,30 @@ func (c *crossing) delivers(result json.RawMessage) {
 			c.live.said.brought(text)
 		}
 	}
+}
+
+// maxOutside bounds how many functions of one answer are named on record.
+const maxOutside = 16
+
+// ungoverned are those of the functions that a model's answer asks its client to call which are nothing of this gateway, each with how often: what the client
+// does there, nobody here sees. Clients put their own name for the gateway before a tool's name, with two underscores between.
+func (c *crossing) ungoverned(calls []string) (outside map[string]int) {
+	_, snap := c.g.view()
+	for _, name := range calls {
+		own := name[strings.LastIndex(name, "__")+1:]
+		own = strings.TrimPrefix(own, "_")
+		if snap.Lookup(name) != nil || snap.Lookup(own) != nil || strings.HasPrefix(own, "sallyport_") {
+			continue
+		}
+		if outside == nil {
+			outside = map[string]int{}
+		}
+		if name = short(name); outside[name] == 0 && len(outside) >= maxOutside {
+			name = "(others)"
+		}
+		outside[name]++
+	}
+	return outside
 }
 
 // Models returns the models that the principal's agent may ask, by id.

@@ -272,6 +272,12 @@ func (c *crossing) inspect(result effect.Result, err error) outcome {
 		detail["left"] = c.ran.left.record()
 		detail["first_ms"] = c.ran.left.first.Milliseconds()
 	}
+	if outside := c.ungoverned(result.Calls); len(outside) > 0 {
+		detail["ungoverned"] = outside
+	}
+	if result.Unknown > 0 {
+		detail["unknown_events"] = result.Unknown
+	}
 	for name, value := range call.Members(out.detail) {
 		detail[name] = value
 	}

@@ -106,13 +106,14 @@ type ModelUse struct {
 	Answered, Refused, Failed int64
 	Input, Output             int64         // tokens
 	Cost                      int64         // millionths of the currency
+	Outside                   int64         // calls that answers asked for of functions that are nothing of the gateway
 	Streamed                  int64         // answers whose first text left before their outcome
 	First                     time.Duration // from the request to that text, of all of these together
 }
 
 // Plus adds what other requests came to.
 func (u ModelUse) Plus(o ModelUse) ModelUse {
-	return ModelUse{u.Answered + o.Answered, u.Refused + o.Refused, u.Failed + o.Failed, u.Input + o.Input, u.Output + o.Output, u.Cost + o.Cost, u.Streamed + o.Streamed, u.First + o.First}
+	return ModelUse{u.Answered + o.Answered, u.Refused + o.Refused, u.Failed + o.Failed, u.Input + o.Input, u.Output + o.Output, u.Cost + o.Cost, u.Outside + o.Outside, u.Streamed + o.Streamed, u.First + o.First}
 }
 
 // maxUse bounds each number of one entry, so that no sum of them wraps.
@@ -135,13 +136,17 @@ func OfModel(e audit.Entry) (k ModelKey, u ModelUse, is bool) {
 		return k, u, false
 	}
 	var detail struct {
-		Tokens struct{ Input, Output int64 }
-		Cost   int64  `json:"cost_millionths"`
-		First  *int64 `json:"first_ms"`
+		Tokens  struct{ Input, Output int64 }
+		Cost    int64            `json:"cost_millionths"`
+		First   *int64           `json:"first_ms"`
+		Outside map[string]int64 `json:"ungoverned"`
 	}
 	if e.Kind == audit.Outcome && json.Unmarshal(e.Detail, &detail) == nil {
 		bounded := func(n int64) int64 { return min(max(n, 0), maxUse) }
 		u.Input, u.Output, u.Cost = bounded(detail.Tokens.Input), bounded(detail.Tokens.Output), bounded(detail.Cost)
+		for _, n := range detail.Outside {
+			u.Outside += bounded(n)
+		}
 		if detail.First != nil {
 			u.Streamed, u.First = 1, time.Duration(bounded(*detail.First))*time.Millisecond
 		}

@@ -95,6 +95,7 @@ func TestOfModel(t *testing.T) {
 		"an answer":            {outcome("ok", `{"tokens":{"input":3,"output":9},"cost_millionths":70}`), ModelUse{Answered: 1, Input: 3, Output: 9, Cost: 70}, true},
 		"a streamed answer":    {outcome("ok", `{"tokens":{"input":3,"output":9},"first_ms":120}`), ModelUse{Answered: 1, Input: 3, Output: 9, Streamed: 1, First: 120 * time.Millisecond}, true},
 		"a failure":            {outcome("error", `{"tokens":{"input":3,"output":0}}`), ModelUse{Failed: 1, Input: 3}, true},
+		"calls outside":        {outcome("ok", `{"ungoverned":{"Bash":2,"Edit":1}}`), ModelUse{Answered: 1, Outside: 3}, true},
 		"without a detail":     {outcome("ok", ``), ModelUse{Answered: 1}, true},
 		"numbers out of range": {outcome("ok", `{"tokens":{"input":-5,"output":9223372036854775807},"cost_millionths":-1}`), ModelUse{Answered: 1, Output: maxUse}, true},
 		"a refusal":            {audit.Entry{Kind: audit.Decision, Agent: "a", Model: "m", Decision: "deny", Code: "limit.quota"}, ModelUse{Refused: 1}, true},

@@ -149,6 +149,15 @@ func answersOfModels(t *testing.T, w *world, p *modelProvider, bot, form string,
 	if _, decision := last(session); decision != "ok" {
 		t.Errorf("the outcome of a call is %q when it has left", decision)
 	}
+	var outside struct{ Ungoverned map[string]int }
+	for _, e := range outcomes(w) {
+		if e.Session == session {
+			_ = json.Unmarshal(e.Detail, &outside)
+		}
+	}
+	if outside.Ungoverned["delete_all"] != 1 || len(outside.Ungoverned) != 1 {
+		t.Errorf("calls that the gateway does not see are on record as %v", outside.Ungoverned)
+	}
 
 	_, token = w.open(bot)
 	sent := len(p.requests())

@@ -166,6 +166,9 @@ func (s *Stream) responseEvent(data []byte) (e Event, passes bool, err error) {
 	case "response.output_item.added", "response.output_item.done":
 		item, _ := call.Get(data, "item")
 		e.Text, e.Settles = allTexts(item)+"\n", true
+		if kind == "response.output_item.done" {
+			e.Calls = responseCalls(item)
+		}
 		e.Holds = !plain || !only(data, "type", "output_index", "sequence_number", "item") || !textItem(item)
 	case "response.content_part.added", "response.content_part.done", "response.reasoning_summary_part.added", "response.reasoning_summary_part.done":
 		part, _ := call.Get(data, "part")
@@ -182,7 +185,7 @@ func (s *Stream) responseEvent(data []byte) (e Event, passes bool, err error) {
 		if delta, isText := call.GetText(data, "delta"); isText { // of a call's arguments
 			e.Args = []Arg{{Of: kind + " " + place, Text: delta}}
 		}
-		e.Holds = true
+		e.Holds, e.Unknown = true, !slices.Contains(knownEvents[Responses], kind)
 	}
 	return e, true, nil
 }

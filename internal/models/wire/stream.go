@@ -20,6 +20,9 @@ type Event struct {
 	Args []Arg  // pieces of texts that a client puts together: those of one block, and the arguments of one call
 	// Holds: it can act, or nobody knows what it does, so it leaves with all that follows it once the outcome is on record.
 	Holds bool
+	Calls []string // the functions that it asks its client to call
+	// Unknown: this package does not know its type, or what it adds.
+	Unknown bool
 	// Settles: what came before it is complete, so nothing that follows makes anything else of it.
 	Settles bool
 }
@@ -182,7 +185,7 @@ func (s *Stream) event(data []byte) (e Event, passes bool, err error) {
 		text, _ := call.GetText(block, "text")
 		thinking, _ := call.GetText(block, "thinking")
 		signature, _ := call.GetText(block, "signature")
-		e.Text = text + thinking + signature
+		e.Text, e.Calls = text+thinking+signature, calledBy(block, "tool_use")
 		e.Holds = !isNumber(data, "index") || !texts(block, "text", "thinking", "signature") || !only(data, "type", "index", "content_block") || !(kind == "text" && only(block, "type", "text") || kind == "thinking" && only(block, "type", "thinking", "signature"))
 	case "content_block_delta":
 		delta, _ := call.Get(data, "delta")
@@ -206,7 +209,7 @@ func (s *Stream) event(data []byte) (e Event, passes bool, err error) {
 		if used, said := UsageOf(data); said {
 			s.usage.Output = used.Output
 		}
-		e.Holds = true
+		e.Holds, e.Unknown = true, !slices.Contains(knownEvents[Messages], kind)
 	}
 	return e, true, nil
 }
@@ -243,6 +246,7 @@ func (s *Stream) chunk(data []byte) (e Event, passes bool, err error) {
 		index, _ := call.Get(choice, "index")
 		delta, _ := call.Get(choice, "delta")
 		e.Holds = e.Holds || len(logprobs) > 0 && string(logprobs) != "null" || string(index) != "0" || !only(choice, "index", "delta", "finish_reason", "logprobs") || !call.IsObject(delta)
+		e.Calls = append(e.Calls, chatCalls(delta)...)
 		for name, v := range call.Members(delta) {
 			text, isText := call.Text(v)
 			switch {
@@ -252,7 +256,7 @@ func (s *Stream) chunk(data []byte) (e Event, passes bool, err error) {
 				e.Text += text
 				e.Args = append(e.Args, Arg{Of: name, Text: text})
 			default:
-				e.Holds = true
+				e.Holds, e.Unknown = true, e.Unknown || name != "tool_calls" && name != "function_call"
 				e.Args = append(e.Args, argumentsIn(name, v)...)
 			}
 		}

@@ -17,6 +17,63 @@ const (
 	one   = `data: {"model":"m","choices":[{"index":0,"delta":{"content":"a b"},"finish_reason":null}]}` + "\n\n"
 )
 
+// What a stream has of no known form is counted; what it calls is named once, whole or in pieces.
+func TestStreamsNameCallsAndCountTheUnknown(t *testing.T) {
+	for name, c := range map[string]struct {
+		form    Form
+		events  string
+		calls   string
+		unknown int
+	}{
+		"messages": {Messages, `{"type":"message_start","message":{"model":"m","content":[]}}
+{"type":"content_block_start","index":0,"content_block":{"type":"tool_use","id":"t","name":"f","input":{}}}
+{"type":"content_block_delta","index":0,"delta":{"type":"input_json_delta","partial_json":"{}"}}
+{"type":"novel_event"}
+{"type":"message_delta","delta":{},"usage":{"output_tokens":1}}
+{"type":"message_stop"}`, "f", 1},
+		"chat": {Chat, `{"model":"m","choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"t","function":{"name":"f","arguments":""}},{"index":1,"id":"u","custom":{"name":"g"}}]}}]}
+{"model":"m","choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"arguments":"{}"}}]}}]}
+{"model":"m","choices":[{"index":0,"delta":{"novel":{"a":1}}}]}
+[DONE]`, "f g", 1},
+		"responses": {Responses, `{"type":"response.created","sequence_number":0,"response":{"model":"m","output":[]}}
+{"type":"response.output_item.added","sequence_number":1,"output_index":0,"item":{"type":"function_call","name":"f"}}
+{"type":"response.function_call_arguments.delta","sequence_number":2,"output_index":0,"delta":"{}"}
+{"type":"response.output_item.done","sequence_number":3,"output_index":0,"item":{"type":"function_call","name":"f"}}
+{"type":"response.output_item.done","sequence_number":4,"output_index":1,"item":{"type":"local_shell_call","action":{}}}
+{"type":"response.novel.thing","sequence_number":5}
+{"type":"response.completed","sequence_number":6,"response":{"model":"m","output":[]}}`, "f local_shell", 1},
+	} {
+		s := NewStream(Request{Form: c.form, Model: "m", Stream: true}, nil, strings.NewReader("data: "+strings.ReplaceAll(c.events, "\n", "\n\ndata: ")+"\n\n"))
+		var calls []string
+		unknown := 0
+		for {
+			e, err := s.Next()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			calls = append(calls, e.Calls...)
+			if e.Unknown {
+				unknown++
+			}
+		}
+		if got := strings.Join(calls, " "); got != c.calls || unknown != c.unknown {
+			t.Errorf("%s: calls %q, %d unknown", name, got, unknown)
+		}
+	}
+	for form, answer := range map[Form]string{
+		Messages:  `{"content":[{"type":"text","text":"x"},{"type":"tool_use","name":"f"},{"type":"server_tool_use","name":"web_search"}]}`,
+		Chat:      `{"choices":[{"message":{"tool_calls":[{"function":{"name":"f","arguments":"{}"}}]}}]}`,
+		Responses: `{"output":[{"type":"message"},{"type":"function_call","name":"f"}]}`,
+	} {
+		if got := CallsIn(form, []byte(answer)); strings.Join(got, " ") != "f" {
+			t.Errorf("%s: %q", form, got)
+		}
+	}
+}
+
 // opened is the beginning of a response; more is what follows it.
 func opened(more ...string) string {
 	return event(`"type":"response.created","response":{"id":"r","model":"m","output":[],"tools":[]}`) + strings.Join(more, "")
