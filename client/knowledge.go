@@ -18,19 +18,20 @@ type KnowledgeMetadata struct {
 
 // KnowledgeDocument is a document of the knowledge store in one version.
 type KnowledgeDocument struct {
-	DocumentID string            `json:"documentId"`
-	Version    int               `json:"version"`
-	Content    string            `json:"content,omitempty"`
-	Metadata   KnowledgeMetadata `json:"metadata"`
-	DeletedAt  *time.Time        `json:"deletedAt,omitempty"`
-	Key        string            `json:"key"`
-	Type       string            `json:"content_type"`
-	Size       int               `json:"size"`
-	SHA256     string            `json:"content_sha256,omitempty"`
-	Labels     []string          `json:"labels"`
-	Withdrawn  bool              `json:"withdrawn,omitempty"`
-	Erased     bool              `json:"erased,omitempty"`
-	EraseAsked string            `json:"erasure_asked_by,omitempty"`
+	DocumentID string              `json:"documentId"`
+	Version    int                 `json:"version"`
+	Content    string              `json:"content,omitempty"`
+	Metadata   KnowledgeMetadata   `json:"metadata"`
+	Embedding  *KnowledgeEmbedding `json:"embedding,omitempty"`
+	DeletedAt  *time.Time          `json:"deletedAt,omitempty"`
+	Key        string              `json:"key"`
+	Type       string              `json:"content_type"`
+	Size       int                 `json:"size"`
+	SHA256     string              `json:"content_sha256,omitempty"`
+	Labels     []string            `json:"labels"`
+	Withdrawn  bool                `json:"withdrawn,omitempty"`
+	Erased     bool                `json:"erased,omitempty"`
+	EraseAsked string              `json:"erasure_asked_by,omitempty"`
 }
 
 // KnowledgePage is a page of documents, without their texts. Next is "after" for the next page; the last page has none.
@@ -120,6 +121,12 @@ type Span struct {
 	End   int `json:"end"`
 }
 
+// KnowledgeEmbedding says which model embedded every part of a version, and how many numbers an embedding has.
+type KnowledgeEmbedding struct {
+	Model      string `json:"model"`
+	Dimensions int    `json:"dimensions"`
+}
+
 // KnowledgeHit is a part of a document that answers a question.
 type KnowledgeHit struct {
 	DocumentID string   `json:"documentId"`
@@ -136,7 +143,8 @@ type KnowledgeHit struct {
 type KnowledgeFound struct {
 	Snapshot string         `json:"snapshot_id"`
 	Hits     []KnowledgeHit `json:"hits"`
-	Search   string         `json:"search"` // how: text
+	Search   string         `json:"search"`              // how: text, by words alone; or hybrid, by words and by meaning
+	TextOnly string         `json:"text_only,omitempty"` // why by words alone
 }
 
 // KnowledgeWithdrawal says what to withdraw; all that is given has to hold.
@@ -159,6 +167,7 @@ type KnowledgeReaders struct {
 	Sent            []string `json:"sent"`      // calls that these sessions made afterwards
 	Snapshots       []string `json:"snapshots"` // that list some of it
 	Exports         []string `json:"exports"`   // documents of exports that have what these recommendations say
+	Models          []string `json:"models"`    // that some of it was sent to for embeddings
 }
 
 // KnowledgeDiff is what two versions of a document differ in.

@@ -457,7 +457,11 @@ func (c *cli) knowledgeSearch() *cobra.Command {
 				}
 				t.line("")
 			}
-			t.line("%d hits in %s", len(f.Hits), f.Snapshot)
+			how := "by words and by meaning"
+			if f.TextOnly != "" {
+				how = "by words alone: " + f.TextOnly
+			}
+			t.line("%d hits in %s, %s", len(f.Hits), f.Snapshot, how)
 		})
 	cmd.Flags().StringVar(&snapshot, "snapshot", "", "this snapshot, and not the newest")
 	cmd.Flags().IntVarP(&k, "hits", "k", 0, "how many (default 10)")

@@ -8,6 +8,7 @@ import (
 
 	"sallyport.example/flow"
 	"sallyport.example/internal/call"
+	"sallyport.example/internal/models/wire"
 	"sallyport.example/provenance"
 )
 
@@ -62,6 +63,8 @@ type CommandRun struct {
 	// Agent is who calls, and Collections and Labels what its declaration lets it read of the knowledge store.
 	Agent               string
 	Collections, Labels []string
+	// Ask asks a model as the session that calls does: through the corridor, under the agent's declaration. What people would have to be asked about is refused.
+	Ask func(ctx context.Context, form wire.Form, body json.RawMessage) (json.RawMessage, error)
 }
 
 // Brought is the raw result of a run.

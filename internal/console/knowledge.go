@@ -101,7 +101,7 @@ func (c *Console) showKnowledge(w http.ResponseWriter, r *http.Request, p identi
 	if len(d.Query) > 4<<10 {
 		d.NotFound = problemOf(fault.New(fault.RequestMalformed, "A question has at most %d bytes.", 4<<10).At("q"))
 	} else if d.Query != "" {
-		found, err := l.Search(r.Context(), knowledge.Reader{All: true}, d.Snapshot, d.Query, hitsShown)
+		found, err := l.Search(r.Context(), knowledge.Reader{All: true}, l.Asking(p.String(), d.Query), d.Snapshot, d.Query, hitsShown)
 		if d.Found = &found; err != nil {
 			d.Found, d.NotFound = nil, problemOf(err)
 		}

@@ -92,7 +92,7 @@ func (o Options) search() catalogue.Command {
 			if err != nil {
 				return catalogue.Brought{}, err
 			}
-			found, err := o.Library.Search(ctx, o.reader(r), snapshot, q.Query, cmp.Or(q.K, 5))
+			found, err := o.Library.Search(ctx, o.reader(r), r.Ask, snapshot, q.Query, cmp.Or(q.K, 5))
 			if err != nil {
 				return catalogue.Brought{}, err
 			}

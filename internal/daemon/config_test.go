@@ -79,6 +79,8 @@ func TestConfigProblems(t *testing.T) {
 		"no provider":                 {"comm: {search: {provider: oracle}}\n", "comm.search.provider", 1, "not a known search provider"},
 		"no database":                 {"comm: {databases: {crm: \"mysql://x\"}}\n", "comm.databases", 1, "crm"},
 		"asks too late":               {"trust_tiers:\n  x: {ask_from: CRITICAL}\n", "trust_tiers.x.ask_from", 2, "people always decide on what is HIGH"},
+		"embeddings of nobody":        {"knowledge: {embeddings: x}\n", "knowledge.embeddings", 1, "no model of models"},
+		"embeddings of no embedder":   {"models: [{id: claude-sonnet-4-5-20250929, provider: anthropic}]\nknowledge: {embeddings: claude-sonnet-4-5-20250929}\n", "knowledge.embeddings", 2, "has no embeddings"},
 		"no tier of risk":             {"trust_tiers: {x: {ask_from: SOME}}\n", "trust_tiers.x.ask_from", 1, "SOME"},
 		"not an operation":            {"operations:\n  a: {}\n", "operations.a", 2, "not an operation"},
 		"glob":                        {"upstreams: {a: {url: http://x}}\noperations:\n  a.git_*: {}\n", "operations.a.git_*", 3, "not an operation"},

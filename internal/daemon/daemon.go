@@ -39,6 +39,7 @@ import (
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/httpapi"
 	"sallyport.example/internal/identity"
+	"sallyport.example/internal/knowledge/ask"
 	"sallyport.example/internal/knowledge/library"
 	"sallyport.example/internal/mcpapi"
 	"sallyport.example/internal/memory"
@@ -94,6 +95,7 @@ type Daemon struct {
 	trial *trial.Trials
 	comm  *comm.Comm
 	books *library.Library
+	own   *ask.Own // asks models for people and the knowledge store
 	face  *mcpapi.Face
 	api   *httpapi.API
 
@@ -397,6 +399,8 @@ func (d *Daemon) buildFaces() error {
 		return err
 	}
 	d.counters = monitor.New(d.store, time.Now, d.o.Log)
+	d.own = d.modelAsker()
+	d.books.StartEmbedding()
 	found, err := d.openSearch()
 	if err != nil {
 		return err

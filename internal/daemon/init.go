@@ -346,7 +346,9 @@ comm:
   exec: {allow: [], plain: [cat, grep, head, tail, wc, sort], network: false, timeout: 30s, cpu_time: 10s, memory_mib: 512, processes: 64, output_kib: 256}
 
 # How far documents of the knowledge store are trusted: reading those of a trusted collection makes no session untrusted. trusted_fields are columns of its CSV documents whose values confirm arguments.
+# embeddings is a model of models that embeds documents and questions, so that search finds what is worded in another way.
 # knowledge:
+#   embeddings: our-model
 #   collections: {handbook: {trusted: false, trusted_fields: []}}
 
 # What claims are checked against: collections with records. A claim is valid from 70 percent of them on, and from min independent ones.

@@ -16,16 +16,19 @@ import (
 	"sallyport.example/flow"
 	"sallyport.example/internal/agent"
 	"sallyport.example/internal/approval"
+	"sallyport.example/internal/audit"
 	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/consult"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/identity"
 	"sallyport.example/internal/knowledge"
+	"sallyport.example/internal/knowledge/ask"
 	"sallyport.example/internal/knowledge/claims"
 	"sallyport.example/internal/knowledge/collect"
 	"sallyport.example/internal/knowledge/extract"
 	"sallyport.example/internal/knowledge/library"
 	"sallyport.example/internal/knowledge/shelf"
+	"sallyport.example/internal/models/wire"
 	"sallyport.example/internal/run"
 	runs "sallyport.example/internal/runner"
 	"sallyport.example/internal/threat"
@@ -34,6 +37,7 @@ import (
 // KnowledgeConfig says how far documents are trusted.
 type KnowledgeConfig struct {
 	Collections map[string]CollectionConfig `yaml:"collections,omitempty" json:"collections,omitempty" jsonschema:"Collections of the knowledge store, by name."`
+	Embeddings  string                      `yaml:"embeddings,omitempty" json:"embeddings,omitempty" jsonschema:"Id of a model of models, of the provider openai, that embeds documents and questions, so that search finds what is worded in another way. Default none: search by words alone."`
 }
 
 // CollectionConfig is the operator's word on a collection.
@@ -60,6 +64,17 @@ func (c *Config) checkKnowledge(p *complaints) {
 	if c.Claims.Min < 0 {
 		p.bad("claims.min", "use a number from 1", "%d sources can't confirm anything", c.Claims.Min)
 	}
+	if id := c.Knowledge.Embeddings; id != "" {
+		m := c.model(id)
+		switch {
+		case m == nil:
+			p.bad("knowledge.embeddings", "add it to models, with a pinned name and the labels that it may have", "%q is no model of models", id)
+		case m.Provider != string(wire.OpenAI):
+			p.bad("knowledge.embeddings", "name a model of the provider openai", "the provider %s has no embeddings", m.Provider)
+		case m.Fallback != "":
+			p.bad("knowledge.embeddings", "name a model without a fallback", "embeddings of %s and of its fallback can't be compared", id)
+		}
+	}
 	for _, name := range slices.Sorted(maps.Keys(c.Knowledge.Collections)) {
 		if err := identity.CheckID(name); err != nil {
 			p.bad("knowledge.collections."+name, "use letters, digits, '.', '_' and '-'", "%q can't be a collection's name", name)
@@ -74,6 +89,14 @@ func (c *Config) checkKnowledge(p *complaints) {
 			}
 		}
 	}
+}
+
+// model is a model by its id; nil if there is none.
+func (c *Config) model(id string) *ModelConfig {
+	if i := slices.IndexFunc(c.Models, func(m ModelConfig) bool { return m.ID == id }); i >= 0 {
+		return &c.Models[i]
+	}
+	return nil
 }
 
 // fieldName is the form of a trusted field's name.
@@ -115,6 +138,34 @@ func (d *Daemon) collector() *collect.Collector {
 			return func() { s.Leave(r) }, func() bool { return s.Killed("") }
 		},
 	})
+}
+
+// modelAsker asks models for people and for the knowledge store itself: stopped by the switch for all agents.
+func (d *Daemon) modelAsker() *ask.Own {
+	return ask.New(ask.Options{
+		Models: d.asks, Record: d.store.Record, Clock: time.Now,
+		May: func(model string) (labels []string, known bool) {
+			m := d.config().model(model)
+			if m == nil {
+				return nil, false
+			}
+			return m.Labels, true
+		},
+		Enter: func(r ask.Running) (leave func(), stopped func() bool) {
+			s := d.gate.Standing()
+			s.Enter("", r)
+			return func() { s.Leave(r) }, func() bool { return s.Killed("") }
+		},
+	})
+}
+
+// embeddings is how the library asks for embeddings, once what it asks by is there: it is built after the library, which asks for none before it is told to.
+func (d *Daemon) embeddings() library.Embeddings {
+	return library.Embeddings{
+		Model: func() string { return d.config().Knowledge.Embeddings },
+		May:   func(model string, labels []string) error { return d.own.May(model, labels) },
+		Own:   func(e audit.Entry, labels []string) ask.Ask { return d.own.For(e, labels) },
+	}
 }
 
 // erasers tells of two who ask for an erasure whether they are the same human, and whether the first is still an admin.
@@ -176,7 +227,7 @@ func (d *Daemon) openLibrary(ctx context.Context, detector *threat.Detector) (*l
 			all, err := d.config().labels() // those of today: a reload may have changed them
 			return err == nil && slices.Contains(all, flow.Label(label))
 		},
-		Parse: texts.Text, Erasers: d.erasers, Said: agentsWords{d},
+		Parse: texts.Text, Erasers: d.erasers, Said: agentsWords{d}, Embeddings: d.embeddings(),
 	})
 	if err != nil {
 		return nil, errors.Join(err, s.Close())

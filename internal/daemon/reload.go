@@ -177,6 +177,7 @@ func (d *Daemon) Reload(ctx context.Context, by string) (console.Reloaded, error
 	d.loaded.Store(&loaded{at: time.Now().UTC(), by: by, state: &p.state, kept: before.kept})
 	d.refused.Store(nil)
 	d.asks.Replace(p.cfg.providers())
+	d.books.EmbedSoon()
 	if err := d.gate.Reconfigure(ctx, p.settings); err != nil { // prepare has checked that
 		return console.Reloaded{}, err
 	}

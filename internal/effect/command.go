@@ -77,7 +77,7 @@ func (command) Renew(context.Context, Upstreams) error { return nil }
 
 func (c command) Act(ctx context.Context, r Run) (Result, error) {
 	b, err := c.op.Command.Run(ctx, catalogue.CommandRun{
-		Session: r.Session, Parameters: r.Parameters.Canonical, Inputs: r.Inputs, Agent: r.Agent, Collections: r.Collections, Labels: r.Labels,
+		Session: r.Session, Parameters: r.Parameters.Canonical, Inputs: r.Inputs, Agent: r.Agent, Collections: r.Collections, Labels: r.Labels, Ask: r.Ask,
 	})
 	if ctx.Err() != nil { // partial results are discarded (EX-6), even if the command returned one
 		if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {

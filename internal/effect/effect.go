@@ -101,6 +101,8 @@ type Run struct {
 	// Agent is who calls, and Collections and Labels what it may read of the knowledge store.
 	Agent               string
 	Collections, Labels []string
+	// Ask asks a model as the session does.
+	Ask func(ctx context.Context, form wire.Form, body json.RawMessage) (json.RawMessage, error)
 }
 
 // Result is the raw result of Act.

@@ -211,7 +211,7 @@ func (c *crossing) act(ctx context.Context) (effect.Result, error) {
 	}
 	return c.effect.Act(ctx, effect.Run{
 		Release: release,
-		Agent:   c.agent, Collections: collections, Labels: labels,
+		Agent:   c.agent, Collections: collections, Labels: labels, Ask: c.asksModel,
 		Inputs: shown, Session: c.session.ID, Parameters: effect.Parameters{Canonical: c.args, Selects: c.selects}, Upstreams: c.g.o.Upstreams, Models: c.g.o.Models, Exchange: c.exchange(),
 	})
 }

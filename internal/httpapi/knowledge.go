@@ -28,26 +28,30 @@ type KnowledgeMetadata struct {
 
 // KnowledgeDocument is a document in one version.
 type KnowledgeDocument struct {
-	DocumentID string            `json:"documentId"`
-	Version    int               `json:"version"`
-	Content    string            `json:"content,omitempty" doc:"Absent in lists, and of what was erased"`
-	Metadata   KnowledgeMetadata `json:"metadata"`
-	DeletedAt  *time.Time        `json:"deletedAt,omitempty"`
-	Key        string            `json:"key"`
-	Type       string            `json:"content_type"`
-	Size       int               `json:"size"`
-	SHA256     string            `json:"content_sha256,omitempty"`
-	Labels     []string          `json:"labels"`
-	Withdrawn  bool              `json:"withdrawn,omitempty"`
-	Erased     bool              `json:"erased,omitempty"`
-	EraseAsked string            `json:"erasure_asked_by,omitempty" doc:"Who asked for its erasure; a second admin has to ask, too"`
+	DocumentID string             `json:"documentId"`
+	Version    int                `json:"version"`
+	Content    string             `json:"content,omitempty" doc:"Absent in lists, and of what was erased"`
+	Metadata   KnowledgeMetadata  `json:"metadata"`
+	Embedding  *library.Embedding `json:"embedding,omitempty" doc:"The model that embedded every part of this version, and how many numbers an embedding has; absent: search finds it by its words alone"`
+	DeletedAt  *time.Time         `json:"deletedAt,omitempty"`
+	Key        string             `json:"key"`
+	Type       string             `json:"content_type"`
+	Size       int                `json:"size"`
+	SHA256     string             `json:"content_sha256,omitempty"`
+	Labels     []string           `json:"labels"`
+	Withdrawn  bool               `json:"withdrawn,omitempty"`
+	Erased     bool               `json:"erased,omitempty"`
+	EraseAsked string             `json:"erasure_asked_by,omitempty" doc:"Who asked for its erasure; a second admin has to ask, too"`
 }
 
 // documentOf is a document as it is in a state, in a version.
-func documentOf(d *knowledge.Document, s *knowledge.State, v *knowledge.Event) KnowledgeDocument {
+func (a *API) documentOf(d *knowledge.Document, s *knowledge.State, v *knowledge.Event) KnowledgeDocument {
 	out := KnowledgeDocument{
 		DocumentID: d.ID(), Version: v.Version, Metadata: KnowledgeMetadata{Source: d.Source(), CreatedAt: v.At, CreatedBy: v.By, SnapshotID: v.Snapshot},
 		Key: d.Key(), Type: v.Type, Size: v.Size, Labels: append([]string{}, s.Labels...), Withdrawn: s.Withdrawn, Erased: s.Erased, EraseAsked: s.EraseAsked,
+	}
+	if now := d.Now(); !now.Erased {
+		out.Embedding = a.o.Library.EmbeddingOf(v)
 	}
 	if s.Deleted {
 		out.DeletedAt = &s.DeletedAt
@@ -57,7 +61,7 @@ func documentOf(d *knowledge.Document, s *knowledge.State, v *knowledge.Event) K
 
 // withText is a document with the text of the version.
 func (a *API) withText(ctx context.Context, d *knowledge.Document, s knowledge.State, v *knowledge.Event) (KnowledgeDocument, error) {
-	out := documentOf(d, &s, v)
+	out := a.documentOf(d, &s, v)
 	if d.Now().Erased {
 		out.Erased = true
 		return out, nil
@@ -167,6 +171,7 @@ type KnowledgeReaders struct {
 	Sent            []string `json:"sent" doc:"Calls that these sessions made afterwards, by id and operation, messages and requests to models among them: what was read may have left in them"`
 	Snapshots       []string `json:"snapshots" doc:"Snapshots that list some of it, by its keyed hash"`
 	Exports         []string `json:"exports" doc:"Documents of exports that have what these recommendations say"`
+	Models          []string `json:"models" doc:"Models that some of it was sent to for embeddings"`
 }
 
 // Erasure is an erasure, done or asked for.
@@ -234,7 +239,7 @@ func (a *API) documentRoutes(s *side) {
 			page := KnowledgePage{Documents: []KnowledgeDocument{}}
 			for _, d := range l.Documents(in.After, in.Source, in.Limit) {
 				now := d.Now()
-				page.Documents = append(page.Documents, documentOf(d, &now, now.Version))
+				page.Documents = append(page.Documents, a.documentOf(d, &now, now.Version))
 			}
 			if n := len(page.Documents); n == in.Limit {
 				page.Next = page.Documents[n-1].DocumentID
@@ -414,7 +419,7 @@ func (a *API) documentActs(s *side) {
 			return KnowledgeDocument{}, err
 		}
 		now := d.Now()
-		return documentOf(d, &now, now.Version), nil
+		return a.documentOf(d, &now, now.Version), nil
 	}
 	handle(s, route{method: http.MethodDelete, path: documents + "/{id}", roles: operator, summary: "Delete a document softly: the next snapshot is without it"},
 		func(ctx context.Context, p identity.Principal, in *reasoned) (KnowledgeDocument, error) {
@@ -460,7 +465,7 @@ func (a *API) documentActs(s *side) {
 // readersOf finds who read documents.
 func (a *API) readersOf(ctx context.Context, of []*knowledge.Document) (KnowledgeReaders, error) {
 	r, err := library.ReadersOf(ctx, a.store, of)
-	out := KnowledgeReaders{Documents: []string{}, Sessions: r.Sessions, Agents: r.Agents, Runs: r.Runs, Recommendations: r.Recommendations, Calls: r.Calls, Sent: r.Sent}
+	out := KnowledgeReaders{Documents: []string{}, Sessions: r.Sessions, Agents: r.Agents, Runs: r.Runs, Recommendations: r.Recommendations, Calls: r.Calls, Sent: r.Sent, Models: r.Models}
 	for _, d := range of {
 		out.Documents = append(out.Documents, d.ID())
 	}
@@ -486,7 +491,7 @@ func (a *API) snapshotRoutes(s *side) {
 			return l.SnapshotByID(in.ID)
 		})
 	handle(s, route{method: http.MethodPost, path: "/v1/knowledge/search", roles: readers, noConfirmation: true, summary: "Search a snapshot"},
-		func(ctx context.Context, _ identity.Principal, in *struct{ Body SearchBody }) (library.Found, error) {
-			return l.Search(ctx, knowledge.Reader{All: true}, in.Body.Snapshot, in.Body.Query, cmp.Or(in.Body.K, 10))
+		func(ctx context.Context, p identity.Principal, in *struct{ Body SearchBody }) (library.Found, error) {
+			return l.Search(ctx, knowledge.Reader{All: true}, l.Asking(p.String(), in.Body.Query), in.Body.Snapshot, in.Body.Query, cmp.Or(in.Body.K, 10))
 		})
 }

@@ -213,7 +213,7 @@ func (k *Checker) ask(ctx context.Context, r knowledge.Reader, snapshot, name st
 	if !r.All && !r.AllSources && !slices.Contains(r.Sources, collection) {
 		return s
 	}
-	found, err := k.o.Library.Search(ctx, only, snapshot, c.Subject+" "+c.Attribute, library.MaxHits)
+	found, err := k.o.Library.Search(ctx, only, nil, snapshot, c.Subject+" "+c.Attribute, library.MaxHits)
 	if err != nil {
 		k.o.Log.Warn("a source of claims can't be asked", "source", name, "error", err)
 		return s

@@ -184,7 +184,7 @@ func TestHiddenDocumentsDoNotShowInErrors(t *testing.T) {
 			fmt.Fprintln(&out, strings.ReplaceAll(string(b), s.ID, "SNAPSHOT"), bad, err)
 		}
 		for _, q := range []string{"merger", "expenses", "board", "…", strings.Repeat("merger ", 200)} {
-			note(p.Search(t.Context(), r, "", q, MaxHits))
+			note(p.Search(t.Context(), r, nil, "", q, MaxHits))
 		}
 		for _, id := range []string{knowledge.DocumentID("board", "0"), knowledge.DocumentID("handbook", "secret0"), open.ID()} {
 			for _, at := range [][2]int{{0, 0}, {1, 0}, {2, 0}, {1, 1 << 20}} {

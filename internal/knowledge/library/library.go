@@ -56,6 +56,8 @@ type Options struct {
 	// Parse is the text of a file in a format of its own (knowledge.Foreign), of at most knowledge.MaxContent bytes. The file is hostile.
 	Parse func(ctx context.Context, mediaType string, file []byte) (text string, err error)
 	Said  Said
+
+	Embeddings Embeddings
 }
 
 // Library is the open store. Safe for concurrent use.
@@ -69,14 +71,16 @@ type Library struct {
 	documents map[string]*knowledge.Document
 	snapshots []knowledge.Snapshot // in the order in which they were made
 	order     int64                // of the newest event
-	rights    int64                // grows with each event by which somebody may read more or less
+	rights    int64                // grows with each event by which somebody may read more or less, and with embeddings
+	embedded  embedded
 
 	indexes indexes
+	wake    chan struct{} // of what fetches embeddings
 }
 
 // Open reads what there is, and finishes erasures that were interrupted.
 func Open(ctx context.Context, o Options) (*Library, error) {
-	l := &Library{o: o, indexes: indexes{ready: map[string]ready{}, building: map[string]*build{}}}
+	l := &Library{o: o, indexes: indexes{ready: map[string]ready{}, building: map[string]*build{}}, wake: make(chan struct{}, 1)}
 	l.indexes.ctx, l.indexes.stop = context.WithCancel(context.Background())
 	if err := l.reload(ctx); err != nil {
 		return nil, err
@@ -602,6 +606,7 @@ func (l *Library) Snapshot(ctx context.Context, by, reason string) (knowledge.Sn
 		return s, err
 	}
 	_, err = l.index(ctx, s.ID)
+	l.EmbedSoon()
 	return s, err
 }
 

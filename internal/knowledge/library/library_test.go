@@ -30,6 +30,8 @@ type place struct {
 	db  *store.DB
 	*Library
 	now time.Time
+
+	embedder embedder
 }
 
 func open(t testing.TB, dir string) *place {
@@ -60,7 +62,7 @@ func (p *place) reopen() {
 			return first == "person:b-alias" && second == "person:b", first != "person:former"
 		},
 		Parse: func(_ context.Context, _ string, file []byte) (string, error) { return string(file), nil },
-		Said:  said{},
+		Said:  said{}, Embeddings: p.embedder.embeddings(),
 	})
 	must(p.t, err)
 }
@@ -95,7 +97,7 @@ func (p *place) snap() knowledge.Snapshot {
 
 func (p *place) find(r knowledge.Reader, snapshot, question string) []Hit {
 	p.t.Helper()
-	f, err := p.Search(p.t.Context(), r, snapshot, question, 10)
+	f, err := p.Search(p.t.Context(), r, nil, snapshot, question, 10)
 	must(p.t, err)
 	return f.Hits
 }
@@ -342,7 +344,7 @@ func TestHiddenDocumentsDoNotShow(t *testing.T) {
 		}
 		p.snap()
 		for _, question := range []string{"expenses travel", "topic3 holiday rule", "secret7", "board"} {
-			f, err := p.Search(t.Context(), r, "", question, MaxHits) // all of them: hidden ones must not take their places
+			f, err := p.Search(t.Context(), r, p.Asking("person:a", question), "", question, MaxHits) // all of them: hidden ones must not take their places
 			must(t, err)
 			for _, h := range f.Hits {
 				found += fmt.Sprint(question, h.Citation, h.Score, h.Text, "\n")
@@ -789,12 +791,14 @@ func TestTablesRefuseChange(t *testing.T) {
 	d := p.add("handbook", "a", "text one")
 	_, err := p.AddVersion(t.Context(), "person:a", d.ID(), 1, Adding{Content: "text two"})
 	must(t, err)
+	p.embedder.model = "embed-1"
 	p.snap()
+	must(t, p.embedNewest(t.Context()))
 	_, err = p.Pin(t.Context(), "sess_1", "a")
 	must(t, err)
 	p.close()
 	for file, tables := range map[string][]string{
-		store.DatabaseFile: {"knowledge_events", "knowledge_snapshots", "knowledge_indexes", "knowledge_pins"}, shelf.File: {"knowledge_contents"},
+		store.DatabaseFile: {"knowledge_events", "knowledge_snapshots", "knowledge_indexes", "knowledge_pins"}, shelf.File: {"knowledge_contents", "knowledge_embeddings", "knowledge_embedded"},
 	} {
 		db, err := sql.Open("sqlite", filepath.Join(p.dir, file))
 		must(t, err)
@@ -858,7 +862,7 @@ func TestHalfASentenceFinds(t *testing.T) {
 		for _, i := range r.Perm(len(words))[:len(words)/2] {
 			words[i] = word()
 		}
-		f, err := p.Search(t.Context(), all, "", strings.Join(words, " "), 5)
+		f, err := p.Search(t.Context(), all, nil, "", strings.Join(words, " "), 5)
 		must(t, err)
 		if slices.ContainsFunc(f.Hits, func(h Hit) bool { return h.Key == key && strings.Contains(h.Text, s[:20]) }) {
 			found++
@@ -904,7 +908,7 @@ func TestHalfASentenceFindsInRealText(t *testing.T) {
 		for _, i := range r.Perm(len(mixed))[:len(mixed)/2] {
 			mixed[i] = words[r.IntN(len(words))]
 		}
-		f, err := p.Search(t.Context(), all, "", strings.Join(mixed, " "), 5)
+		f, err := p.Search(t.Context(), all, nil, "", strings.Join(mixed, " "), 5)
 		must(t, err)
 		if slices.ContainsFunc(f.Hits, func(h Hit) bool { return h.Key == s.key && strings.Contains(h.Text, s.text) }) {
 			found++

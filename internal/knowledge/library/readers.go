@@ -3,7 +3,6 @@ package library
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -57,7 +56,8 @@ type Log interface {
 
 // Readers are who read documents, each list sorted. Sent are the calls that these sessions made afterwards, each as its id and operation, whatever became
 // of them: what was read may have left in them.
-type Readers struct{ Sessions, Agents, Runs, Recommendations, Calls, Sent []string }
+// Models are those that the gateway sent texts of them to for embeddings.
+type Readers struct{ Sessions, Agents, Runs, Recommendations, Calls, Sent, Models []string }
 
 // Operations are the ids of the operations by which agents read documents. What they read stands in the detail of their outcomes, under "read".
 var Operations = []string{"knowledge.search", "knowledge.read", "knowledge.validate_claim"}
@@ -79,14 +79,10 @@ type Passage struct {
 const maxPassages = 32 << 20
 
 // Passages reads what calls read of documents: each text once, and at most maxPassages bytes of all. It is for one goroutine.
-type Passages struct {
-	l     *Library
-	texts map[string]string // by document and version
-	size  int
-}
+type Passages struct{ texts *texts }
 
 // Passages returns a reader of passages.
-func (l *Library) Passages() *Passages { return &Passages{l: l, texts: map[string]string{}} }
+func (l *Library) Passages() *Passages { return &Passages{l.texts(maxPassages)} }
 
 // Of are what a call read, by the detail of its outcome. Those of documents beyond the bound have no text.
 func (r *Passages) Of(ctx context.Context, detail json.RawMessage) (all []Passage, err error) {
@@ -95,13 +91,13 @@ func (r *Passages) Of(ctx context.Context, detail json.RawMessage) (all []Passag
 		return nil, err
 	}
 	for _, c := range said.Read {
-		d, err := r.l.Document(c.Document)
+		d, err := r.texts.l.Document(c.Document)
 		if err != nil {
 			return nil, err
 		}
 		p := Passage{Citation: c, Source: d.Source(), Key: d.Key(), Gone: d.Rights(c.Version).Gone}
-		if !p.Gone {
-			text, err := r.text(ctx, d, c.Version)
+		if !p.Gone && !r.texts.full() {
+			text, err := r.texts.of(ctx, d, c.Version)
 			if err != nil {
 				return nil, err
 			}
@@ -110,23 +106,6 @@ func (r *Passages) Of(ctx context.Context, detail json.RawMessage) (all []Passag
 		all = append(all, p)
 	}
 	return all, nil
-}
-
-// text is the text of a version; "" beyond the bound.
-func (r *Passages) text(ctx context.Context, d *knowledge.Document, version int) (string, error) {
-	key := fmt.Sprintf("%s@%d", d.ID(), version)
-	if text, has := r.texts[key]; has {
-		return text, nil
-	}
-	if r.size > maxPassages {
-		return "", nil
-	}
-	text, err := r.l.Text(ctx, d, d.Version(version))
-	if err == nil {
-		r.texts[key] = text
-		r.size += len(text)
-	}
-	return text, err
 }
 
 // each calls do for the entries of the log that the filter selects, in their order.
@@ -176,7 +155,18 @@ func ReadersOf(ctx context.Context, log Log, documents []*knowledge.Document) (r
 			return r, err
 		}
 	}
-	for _, list := range []*[]string{&r.Sessions, &r.Agents, &r.Runs, &r.Recommendations, &r.Calls, &r.Sent} {
+	err = each(ctx, log, audit.Filter{Action: embedAction}, func(e audit.Entry) {
+		var of struct {
+			Document string `json:"document"`
+		}
+		if e.Kind == audit.Intent && json.Unmarshal(e.Detail, &of) == nil && wanted[of.Document] {
+			r.Models = append(r.Models, e.Model)
+		}
+	})
+	if err != nil {
+		return r, err
+	}
+	for _, list := range []*[]string{&r.Sessions, &r.Agents, &r.Runs, &r.Recommendations, &r.Calls, &r.Sent, &r.Models} {
 		slices.Sort(*list)
 		*list = append([]string{}, slices.Compact(*list)...)
 	}

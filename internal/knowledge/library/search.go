@@ -15,6 +15,7 @@ import (
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/knowledge"
+	"sallyport.example/internal/knowledge/ask"
 	"sallyport.example/internal/knowledge/shelf"
 )
 
@@ -32,7 +33,8 @@ type indexes struct {
 // ready is an index that can be searched: what it was built for, and its digest.
 type ready struct {
 	state, digest string
-	rights        int64 // when state was computed
+	rights        int64  // when state was computed
+	model         string // that embeds
 }
 
 // build is one that is under way; others wait for it.
@@ -46,12 +48,12 @@ type build struct {
 	ended bool // by stop, before it was made
 }
 
-// state is a digest of what an index of a snapshot follows from besides the texts: the labels that its versions have now, and what is taken out. sources are the
+// state is a digest of what an index of a snapshot follows from besides the texts: the labels that its versions have now, what is taken out, and what has embeddings by which model. sources are the
 // texts that are in it.
-func (l *Library) state(s knowledge.Snapshot) (state string, rights int64, sources []shelf.Source) {
+func (l *Library) state(s knowledge.Snapshot, have embedded) (state string, rights int64, sources []shelf.Source) {
 	l.mu.RLock()
+	defer l.mu.RUnlock()
 	members, rights := knowledge.Members(l.documents, s.Order), l.rights
-	l.mu.RUnlock()
 	h := sha256.New()
 	for _, m := range members {
 		now := m.Document.Rights(m.Version.Version)
@@ -59,7 +61,12 @@ func (l *Library) state(s knowledge.Snapshot) (state string, rights int64, sourc
 			continue
 		}
 		fmt.Fprintf(h, "%s\x00%d\x00%q\n", m.Document.ID(), m.Version.Version, now.Labels)
-		sources = append(sources, shelf.Source{Document: m.Document.ID(), Version: m.Version.Version, Source: m.Document.Source(), Labels: now.Labels,
+		model := ""
+		if _, has := have.texts[m.Version.Content]; has && have.model != "" {
+			model = have.model
+			fmt.Fprintf(h, "embedded by %q\n", model)
+		}
+		sources = append(sources, shelf.Source{Document: m.Document.ID(), Version: m.Version.Version, Source: m.Document.Source(), Labels: now.Labels, Model: model,
 			Content: func(ctx context.Context) (string, error) { return l.Text(ctx, m.Document, m.Version) }})
 	}
 	return hex.EncodeToString(h.Sum(nil)[:16]), rights, sources
@@ -77,7 +84,10 @@ func (l *Library) index(ctx context.Context, snapshot string) (ready, error) {
 	l.indexes.mu.Lock()
 	have, ok := l.indexes.ready[s.ID]
 	b := l.indexes.building[s.ID]
-	if b == nil && (!ok || have.rights != rights) {
+	if ok && have.model != l.model() {
+		l.EmbedSoon()
+	}
+	if b == nil && (!ok || have.rights != rights || have.model != l.model()) {
 		b = &build{done: make(chan struct{})}
 		b.ctx, b.stop = context.WithCancel(l.indexes.ctx)
 		l.indexes.building[s.ID] = b
@@ -136,8 +146,12 @@ func (l *Library) make(ctx context.Context, s knowledge.Snapshot) (ready, error)
 	if err := l.pinned(s); err != nil {
 		return ready{}, err
 	}
-	state, rights, sources := l.state(s)
-	made := ready{state: state, rights: rights}
+	have, err := l.embedding(ctx)
+	if err != nil {
+		return ready{}, err
+	}
+	state, rights, sources := l.state(s, have)
+	made := ready{state: state, rights: rights, model: have.model}
 	name := s.ID + "/" + state
 	known, err := l.o.Store.KnowledgeDigest(ctx, name)
 	if err != nil {
@@ -266,7 +280,7 @@ type Citation struct {
 type Hit struct {
 	Citation
 	Text   string   `json:"text"`
-	Score  float64  `json:"score" doc:"Reciprocal rank within the collection and labels of the hit"`
+	Score  float64  `json:"score" doc:"Reciprocal rank by words, within the collection and labels of the hit, or by meaning; the sum where both found it"`
 	Labels []string `json:"labels"`
 	Source string   `json:"source"`
 	Key    string   `json:"key"`
@@ -276,19 +290,23 @@ type Hit struct {
 type Found struct {
 	Snapshot string `json:"snapshot_id"`
 	Hits     []Hit  `json:"hits"`
-	Search   string `json:"search" doc:"How was searched: text, by words alone"`
+	Search   string `json:"search" doc:"How was searched: text, by words alone; or hybrid, by words and by meaning"`
+	TextOnly string `json:"text_only,omitempty" doc:"Why it was searched by words alone"`
 }
 
 // MaxHits bounds the hits of one search.
 const MaxHits = 50
 
-// Search finds the parts of documents that answer a question best, among those that the reader may read, in a snapshot ("": the newest).
-func (l *Library) Search(ctx context.Context, r knowledge.Reader, snapshot, question string, k int) (Found, error) {
+// Search finds the parts of documents that answer a question best, among those that the reader may read, in a snapshot ("": the newest). asking is how the embedding of the question is asked for; where
+// there is none, the answer says why.
+func (l *Library) Search(ctx context.Context, r knowledge.Reader, asking ask.Ask, snapshot, question string, k int) (Found, error) {
 	s, err := l.SnapshotByID(snapshot)
 	if err != nil {
 		return Found{}, err
 	}
 	f := Found{Snapshot: s.ID, Hits: []Hit{}, Search: "text"}
+	var vector []float32
+	vector, f.TextOnly = l.meaning(ctx, asking, question) // before the index is in use: it may take a while
 	x, done, err := l.use(ctx, s.ID)
 	if err != nil {
 		return f, err
@@ -302,27 +320,31 @@ func (l *Library) Search(ctx context.Context, r knowledge.Reader, snapshot, ques
 	if err != nil {
 		return f, err
 	}
-	hits, texts, err := l.nearest(ctx, r, question, hits)
-	if err != nil {
+	texts := l.texts(nearBytes)
+	if hits, err = l.nearest(ctx, r, texts, question, hits); err != nil {
 		return f, err
 	}
-	for i, h := range hits {
+	if vector != nil {
+		switch near, err := x.Near(ctx, vector, r.MayGroup, may, MaxHits); {
+		case errors.Is(err, shelf.ErrNoVectors):
+			f.TextOnly = noneEmbedded
+		case err != nil:
+			return f, err
+		default:
+			hits, f.Search = fuse(hits, near), "hybrid"
+		}
+	}
+	for _, h := range hits {
 		d, err := l.Document(h.Document)
 		if err != nil || !r.May(d, h.Version) {
 			continue // since a moment ago
 		}
-		var text string
-		if i < len(texts) {
-			text = texts[i]
-		} else {
-			whole, err := l.Text(ctx, d, d.Version(h.Version))
-			if err != nil {
-				return f, err
-			}
-			text = whole[h.Span.Start:h.Span.End]
+		whole, err := texts.of(ctx, d, h.Version)
+		if err != nil {
+			return f, err
 		}
 		f.Hits = append(f.Hits, Hit{
-			Citation: Citation{h.Document, h.Version, h.Span}, Text: text, Score: h.Score,
+			Citation: Citation{h.Document, h.Version, h.Span}, Text: whole[h.Span.Start:h.Span.End], Score: h.Score,
 			Labels: append([]string{}, d.Rights(h.Version).Labels...), Source: d.Source(), Key: d.Key(),
 		})
 		if len(f.Hits) == k {
@@ -338,51 +360,72 @@ const (
 	nearBytes = 4 << 20 // of the documents that they are in
 )
 
-// nearest orders the first hits anew by what stands together in their texts as it does in the question, and returns the texts of those. Hits of a group change places
+// texts reads whole texts of documents, each once as long as those that it holds are not over the bound. It is for one goroutine.
+type texts struct {
+	l          *Library
+	have       map[string]string // by document and version
+	size, most int
+}
+
+func (l *Library) texts(most int) *texts { return &texts{l: l, have: map[string]string{}, most: most} }
+
+// full tells whether what is held is over the bound.
+func (t *texts) full() bool { return t.size > t.most }
+
+// of is the text of a version.
+func (t *texts) of(ctx context.Context, d *knowledge.Document, version int) (string, error) {
+	key := fmt.Sprintf("%s@%d", d.ID(), version)
+	if text, has := t.have[key]; has {
+		return text, nil
+	}
+	text, err := t.l.Text(ctx, d, d.Version(version))
+	if err == nil && !t.full() {
+		t.have[key] = text
+		t.size += len(text)
+	}
+	return text, err
+}
+
+// nearest orders the first hits anew by what stands together in their texts as it does in the question. Hits of a group change places
 // among themselves alone, so a score is still that of the rank in the group. What may not be read any more is left out.
-func (l *Library) nearest(ctx context.Context, r knowledge.Reader, question string, hits []shelf.Hit) (all []shelf.Hit, texts []string, err error) {
+func (l *Library) nearest(ctx context.Context, r knowledge.Reader, texts *texts, question string, hits []shelf.Hit) ([]shelf.Hit, error) {
 	type candidate struct {
 		hit    shelf.Hit
-		text   string
 		weight float64
 	}
 	var first []candidate
+	var rest []shelf.Hit
 	groups := map[string][]candidate{}
 	name := func(h shelf.Hit) string { return fmt.Sprintf("%q %q", h.Group.Source, h.Group.Labels) }
 	phrase := knowledge.NewPhrase(question)
-	read, size := map[string]string{}, 0 // whole texts
 	for at, h := range hits {
-		if at == nearMost || size > nearBytes {
-			all = hits[at:]
+		if at == nearMost || texts.full() {
+			rest = hits[at:]
 			break
 		}
 		d, err := l.Document(h.Document)
 		if err != nil || !r.May(d, h.Version) {
 			continue
 		}
-		whole, known := read[h.Document]
-		if !known {
-			if whole, err = l.Text(ctx, d, d.Version(h.Version)); err != nil {
-				return nil, nil, err
-			}
-			read[h.Document], size = whole, size+len(whole)
+		whole, err := texts.of(ctx, d, h.Version)
+		if err != nil {
+			return nil, err
 		}
-		text := whole[h.Span.Start:h.Span.End]
-		c := candidate{h, text, h.Weight * (1 + 0.3*phrase.In(text))}
+		c := candidate{h, h.Weight * (1 + 0.3*phrase.In(whole[h.Span.Start:h.Span.End]))}
 		first, groups[name(h)] = append(first, c), append(groups[name(h)], c)
 	}
 	for _, g := range groups {
 		slices.SortStableFunc(g, func(a, b candidate) int { return cmp.Compare(b.weight, a.weight) })
 	}
-	ordered := make([]shelf.Hit, 0, len(first)+len(all))
+	ordered := make([]shelf.Hit, 0, len(first)+len(rest))
 	for _, place := range first {
 		g := groups[name(place.hit)]
 		groups[name(place.hit)] = g[1:]
 		h := g[0].hit
 		h.Score = place.hit.Score
-		ordered, texts = append(ordered, h), append(texts, g[0].text)
+		ordered = append(ordered, h)
 	}
-	return append(ordered, all...), texts, nil
+	return append(ordered, rest...), nil
 }
 
 // TextOf is the whole text of the version that a citation names.

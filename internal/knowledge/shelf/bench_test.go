@@ -12,11 +12,19 @@ import (
 	"time"
 )
 
-var chunks = flag.Int("chunks", 10_000, "chunks of the index that is searched")
+var (
+	chunks     = flag.Int("chunks", 10_000, "chunks of the index that is searched")
+	dimensions = flag.Int("dimensions", 1024, "numbers of an embedding, in searches by words and by meaning")
+)
 
 // BenchmarkSearch asks questions of 5 to 12 words of an index, whose words are as frequent as those of a language. It reports the median, and what the process
 // holds of the heap once the index is built and in use.
-func BenchmarkSearch(b *testing.B) {
+func BenchmarkSearch(b *testing.B) { search(b, false) }
+
+// BenchmarkHybrid asks the same by words and by embeddings, which are random: none is nearer than the others, so nothing is won by chance.
+func BenchmarkHybrid(b *testing.B) { search(b, true) }
+
+func search(b *testing.B, hybrid bool) {
 	s, err := Open(b.TempDir())
 	if err != nil {
 		b.Fatal(err)
@@ -32,6 +40,20 @@ func BenchmarkSearch(b *testing.B) {
 			}
 			return t.String(), nil
 		}}
+		if !hybrid {
+			continue
+		}
+		content, err := sources[i].Content(b.Context())
+		if err == nil {
+			sources[i].Model = "m"
+			_, err = s.Put(b.Context(), []Text{{Document: sources[i].Document, ID: NewTextID(), Content: "x"}})
+		}
+		if err == nil {
+			err = randomEmbeddings(b.Context(), s, sources[i].Document, content, *dimensions, uint64(i))
+		}
+		if err != nil {
+			b.Fatal(err)
+		}
 	}
 	r := rand.New(rand.NewPCG(1, 2))
 	text := writer(1 << 40)
@@ -54,6 +76,15 @@ func BenchmarkSearch(b *testing.B) {
 		began := time.Now()
 		if _, err := x.Search(b.Context(), question, func(string, []string) bool { return true }, func(string, int) bool { return true }, 10); err != nil {
 			b.Fatal(err)
+		}
+		if hybrid {
+			v := make([]float32, *dimensions)
+			for i := range v {
+				v[i] = float32(r.NormFloat64())
+			}
+			if near, err := x.Near(b.Context(), v, func(string, []string) bool { return true }, func(string, int) bool { return true }, 10); err != nil || len(near) != 10 {
+				b.Fatal(len(near), err)
+			}
 		}
 		took = append(took, time.Since(began))
 	}

@@ -24,7 +24,7 @@ import (
 )
 
 // formatOf is how words and chunks are made. An index of another one is built again.
-const formatOf = "words 1, chunks 1, postings 1"
+const formatOf = "words 1, chunks 1, postings 1, vectors 1"
 
 // partChunks bounds the chunks whose postings are in memory while an index is built.
 const partChunks = 20_000
@@ -34,6 +34,8 @@ CREATE TABLE about (body TEXT NOT NULL);
 CREATE TABLE chunks (g INTEGER NOT NULL, n INTEGER NOT NULL, document TEXT NOT NULL, version INTEGER NOT NULL, start INTEGER NOT NULL, stop INTEGER NOT NULL, words INTEGER NOT NULL, PRIMARY KEY (g, n)) WITHOUT ROWID;
 CREATE TABLE terms (g INTEGER NOT NULL, term TEXT NOT NULL, chunks INTEGER NOT NULL, postings BLOB NOT NULL, PRIMARY KEY (g, term));
 CREATE TABLE parts (g INTEGER NOT NULL, term TEXT NOT NULL, part INTEGER NOT NULL, chunks INTEGER NOT NULL, last INTEGER NOT NULL, postings BLOB NOT NULL, PRIMARY KEY (g, term, part)) WITHOUT ROWID;
+CREATE TABLE vectors (id INTEGER PRIMARY KEY, vector BLOB NOT NULL);
+CREATE TABLE vector_parts (g INTEGER NOT NULL, n INTEGER NOT NULL, vector BLOB NOT NULL, PRIMARY KEY (g, n));
 `
 
 // about is what an index says of itself.
@@ -51,6 +53,9 @@ type Group struct {
 	Labels []string `json:"labels"`
 	Chunks int      `json:"chunks"`
 	Words  int64    `json:"words"` // in all chunks
+
+	Vectors    int `json:"vectors,omitempty"` // chunks that have one
+	Dimensions int `json:"dimensions,omitempty"`
 }
 
 // Source is a text to put into an index.
@@ -60,11 +65,12 @@ type Source struct {
 	Source   string
 	Labels   []string // sorted
 	Content  func(ctx context.Context) (string, error)
+	Model    string // whose embeddings of all chunks there are; "": it has none
 }
 
 // Built says what was built.
 type Built struct {
-	Digest string // over chunks, terms and postings, in hex
+	Digest string // over chunks, terms, postings and vectors, in hex
 	Chunks int
 }
 
@@ -123,6 +129,9 @@ type building struct {
 	parts  int
 	held   int // chunks whose postings are in memory
 	chunks int
+
+	shelf                   *Shelf
+	putVector, getEmbedding *sql.Stmt
 }
 
 type buildGroup struct {
@@ -157,7 +166,15 @@ func (s *Shelf) fill(ctx context.Context, path, snapshot, state string, sources 
 		return b, unavailable(err)
 	}
 	defer tx.Rollback() // does nothing after the commit
-	w := &building{ctx: ctx, tx: tx, digest: sha256.New(), groups: map[string]*buildGroup{}}
+	w := &building{ctx: ctx, tx: tx, digest: sha256.New(), groups: map[string]*buildGroup{}, shelf: s}
+	if w.putVector, err = tx.PrepareContext(ctx, "INSERT INTO vector_parts (g, n, vector) VALUES (?, ?, ?)"); err != nil {
+		return b, unavailable(err)
+	}
+	defer w.putVector.Close()
+	if w.getEmbedding, err = s.db.PrepareContext(ctx, "SELECT sealed FROM knowledge_embeddings WHERE id = $1"); err != nil {
+		return b, unavailable(err)
+	}
+	defer w.getEmbedding.Close()
 	for i := range sources {
 		if err := w.add(&sources[i]); err != nil {
 			return b, err
@@ -192,6 +209,12 @@ func (w *building) add(src *Source) error {
 		g = &buildGroup{name: name, Group: Group{Source: src.Source, Labels: slices.Clone(src.Labels)}, terms: map[string]*posting{}}
 		w.groups[name] = g
 	}
+	var key []byte
+	if src.Model != "" {
+		if key, err = keyOf(w.ctx, w.shelf.db, src.Document); err != nil {
+			return err
+		}
+	}
 	count := map[string]int{}
 	for _, span := range knowledge.Chunks(text) {
 		clear(count)
@@ -212,6 +235,15 @@ func (w *building) add(src *Source) error {
 			p.bytes = binary.AppendUvarint(p.bytes, uint64(n-max(p.last, 0)))
 			p.bytes = binary.AppendUvarint(p.bytes, uint64(times))
 			p.chunks, p.last = p.chunks+1, n
+		}
+		if src.Model != "" {
+			v, err := embedding(w.ctx, w.getEmbedding, key, src.Model, text[span.Start:span.End])
+			if err == nil {
+				err = w.vector(g, n, v)
+			}
+			if err != nil {
+				return err
+			}
 		}
 		w.chunks++
 		if w.held++; w.held >= partChunks {
@@ -273,8 +305,11 @@ func (w *building) finish(a *about) error {
 		if err := w.merge(g.id(), number); err != nil {
 			return err
 		}
+		if err := w.placeVectors(g, number); err != nil {
+			return err
+		}
 	}
-	if _, err := w.tx.ExecContext(w.ctx, "DROP TABLE parts"); err != nil {
+	if _, err := w.tx.ExecContext(w.ctx, "DROP TABLE parts; DROP TABLE vector_parts"); err != nil {
 		return unavailable(err)
 	}
 	a.Digest = hex.EncodeToString(w.digest.Sum(nil))
@@ -332,6 +367,7 @@ type Index struct {
 	about
 	db      *sql.DB
 	lengths [][]uint16 // by group: the words of each chunk
+	vectors []vectors  // by group
 	using   chan struct{}
 	retired chan struct{} // closed once another one is in its place
 }
@@ -441,6 +477,9 @@ func (s *Shelf) load(ctx context.Context, snapshot string) (x *Index, err error)
 	if err == nil {
 		err = x.readLengths(ctx)
 	}
+	if err == nil {
+		err = x.readVectors(ctx)
+	}
 	if err != nil {
 		return nil, errors.Join(ErrStale, err, db.Close())
 	}
@@ -500,6 +539,17 @@ func (x *Index) verify(ctx context.Context) error {
 				return err
 			}
 		}
+		if g.Vectors == 0 {
+			continue
+		}
+		fmt.Fprintf(digest, "vectors %d %d\n", g.Vectors, g.Dimensions)
+		err := eachVector(ctx, x.db, number, func(n int, vector []byte) error {
+			fmt.Fprintf(digest, "vector %d %x\n", n, sha256.Sum256(vector))
+			return nil
+		})
+		if err != nil {
+			return err
+		}
 	}
 	if have := hex.EncodeToString(digest.Sum(nil)); have != x.Digest {
 		return errors.New("the file does not hold what its digest says")
@@ -507,7 +557,12 @@ func (x *Index) verify(ctx context.Context) error {
 	return nil
 }
 
-func eachRow(ctx context.Context, db *sql.DB, query string, each func(*sql.Rows) error, args ...any) error {
+// rowsOf is a database or a transaction.
+type rowsOf interface {
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}
+
+func eachRow(ctx context.Context, db rowsOf, query string, each func(*sql.Rows) error, args ...any) error {
 	rows, err := db.QueryContext(ctx, query, args...)
 	if err != nil {
 		return err

@@ -89,7 +89,7 @@ func Open(dir string) (s *Shelf, err error) {
 	}
 	db.SetMaxOpenConns(4)
 	s = &Shelf{dir: dir, db: db, open: map[string]*Index{}, parts: map[string]bool{}}
-	if _, err := db.Exec(schema); err != nil {
+	if _, err := db.Exec(schema + embeddingsSchema); err != nil {
 		return nil, errors.Join(unavailable(err), db.Close())
 	}
 	return s, nil

@@ -1,0 +1,203 @@
+// Package ask asks models for the knowledge store: embeddings of documents and questions, and whether a text confirms a claim.
+//
+// Promises: an agent's question goes through the corridor as the agent's own request to the model. What people and the gateway itself ask for is judged here: the labels of what
+// is sent against those that the model may have, and the switch for all agents; its intent is durable before it leaves, and its outcome before the answer is used. The log gets nothing of
+// a text nor a hash of it. An answer is hostile: it is what was asked for, whole, or an error.
+package ask
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"math"
+	"slices"
+	"time"
+
+	"sallyport.example/internal/audit"
+	"sallyport.example/internal/call"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/models/wire"
+)
+
+// Ask asks a model, and returns the body of its answer. nil: nothing may be asked.
+type Ask func(ctx context.Context, form wire.Form, body json.RawMessage) (json.RawMessage, error)
+
+// MaxTexts bounds the texts of one request for embeddings.
+const MaxTexts = 16
+
+// timeouts of one request.
+const timeout = 30 * time.Second
+
+// Running is a request that the switch can end.
+type Running interface{ Cancel(cause error) }
+
+// Options of an Own.
+type Options struct {
+	Models interface {
+		Ask(ctx context.Context, r wire.Request, room call.Room) (wire.Response, error)
+	}
+	// May are the labels that may go to a model; false where none with this id is configured.
+	May    func(model string) (labels []string, known bool)
+	Record func(ctx context.Context, entries ...audit.Entry) error
+	// Enter makes a request known to the switch, until leave is called; stopped tells, from then on, whether all agents are stopped.
+	Enter func(Running) (leave func(), stopped func() bool)
+	Clock func() time.Time
+}
+
+// Own asks for people and for the gateway itself. Safe for concurrent use.
+type Own struct {
+	o      Options
+	places chan struct{}
+}
+
+// atOnce bounds the requests that are under way.
+const atOnce = 4
+
+// New returns an Own.
+func New(o Options) *Own { return &Own{o: o, places: make(chan struct{}, atOnce)} }
+
+// For is how somebody asks, with a text that has these labels. The entry says who asks and for what; it has nothing of the text.
+func (own *Own) For(e audit.Entry, labels []string) Ask {
+	return func(ctx context.Context, form wire.Form, body json.RawMessage) (json.RawMessage, error) {
+		return own.ask(ctx, e, labels, form, body)
+	}
+}
+
+type running struct{ cancel context.CancelCauseFunc }
+
+func (r *running) Cancel(cause error) { r.cancel(cause) }
+
+// May tells whether a text with these labels may go to a model.
+func (own *Own) May(model string, labels []string) error {
+	may, known := own.o.May(model)
+	if !known {
+		return fault.New(fault.ModelUndeclared, "The configuration has no model %.80q.", model).Try("Add it to models in sallyport.yaml.")
+	}
+	for _, l := range labels {
+		if !slices.Contains(may, l) {
+			return fault.New(fault.FlowContaminated, "The text has the label %s, which may not go to the model.", l).Try("An operator can add the label to the model's labels, if its provider may have such data.")
+		}
+	}
+	return nil
+}
+
+func (own *Own) ask(ctx context.Context, e audit.Entry, labels []string, form wire.Form, body json.RawMessage) (json.RawMessage, error) {
+	select {
+	case own.places <- struct{}{}:
+		defer func() { <-own.places }()
+	case <-ctx.Done():
+		return nil, fault.Wrap(ctx.Err(), fault.TimeExceeded, "Other requests to models are under way.").Try("Try again in a moment.")
+	}
+	ctx, end := context.WithTimeout(ctx, timeout)
+	defer end()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	leave, stopped := own.o.Enter(&running{cancel})
+	defer leave()
+
+	r, err := wire.Parse(form, nil, body, wire.Allowed{})
+	e.Kind, e.Model, e.Operation, e.Labels = audit.Intent, wire.ModelOf(body), "model."+wire.ModelOf(body), labels
+	e.CallID, e.Decision = call.NewID("call_", own.o.Clock()), string(fault.Permit)
+	if err == nil {
+		err = own.May(e.Model, labels)
+	}
+	if stopped() {
+		err = fault.New(fault.KillSwitch, "All agents are stopped, and so is what models are asked for the knowledge store.").Try("Let them work again first: sallyport unkill.")
+	}
+	durable := context.WithoutCancel(ctx)
+	if err != nil {
+		e.Kind, e.Decision, e.Code, e.Reason = audit.Decision, string(fault.Deny), string(fault.Of(err).Code), audit.Clip(fault.Of(err).Public())
+		return nil, cmp.Or(own.o.Record(durable, e), err)
+	}
+	if form.Provider() == wire.Anthropic {
+		r.Version = wire.Versions[0]
+	}
+	if err := own.o.Record(durable, e); err != nil {
+		return nil, err
+	}
+	began := own.o.Clock()
+	answer, err := own.o.Models.Ask(ctx, r, nil)
+	if stopped() {
+		err = fault.New(fault.KillSwitch, "All agents were stopped meanwhile; the answer was discarded.")
+	}
+	if err == nil && answer.Status != 200 {
+		err = fault.New(fault.UpstreamFailed, "The provider answered with the status %d.", answer.Status)
+	}
+	e.Kind, e.Decision, e.DurationMS = audit.Outcome, "ok", own.o.Clock().Sub(began).Milliseconds()
+	if usage, said := wire.UsageOf(answer.Body); said && err == nil {
+		e.Detail = withUsage(e.Detail, usage)
+	}
+	if err != nil {
+		e.Decision, e.Code, e.Reason = "error", string(fault.Of(err).Code), audit.Clip(fault.Of(err).Public())
+	}
+	return answer.Body, cmp.Or(own.o.Record(durable, e), err)
+}
+
+// withUsage is a detail with what a request used.
+func withUsage(detail json.RawMessage, usage wire.Usage) json.RawMessage {
+	all := map[string]any{}
+	if len(detail) > 0 {
+		if json.Unmarshal(detail, &all) != nil {
+			return detail
+		}
+	}
+	all["usage"] = usage
+	b, err := json.Marshal(all)
+	if err != nil {
+		return detail
+	}
+	return b
+}
+
+// maxDimensions bounds the numbers of an embedding.
+const maxDimensions = 4096
+
+// Embed returns the embedding of each text: all with the same number of dimensions.
+func Embed(ctx context.Context, ask Ask, model string, texts []string) ([][]float32, error) {
+	if len(texts) == 0 || len(texts) > MaxTexts {
+		return nil, fault.New(fault.Internal, "%d texts at once", len(texts))
+	}
+	body, err := call.Encode(map[string]any{"model": model, "input": texts, "encoding_format": "float"})
+	if err != nil {
+		return nil, err
+	}
+	answer, err := ask(ctx, wire.Embeddings, body)
+	if err != nil {
+		return nil, err
+	}
+	var got struct {
+		Data []struct {
+			Index     *int      `json:"index"`
+			Embedding []float64 `json:"embedding"`
+		} `json:"data"`
+	}
+	wrong := func(why string) error {
+		return fault.New(fault.ResultInvalid, "The model's answer %s; it was discarded.", why)
+	}
+	if json.Unmarshal(answer, &got) != nil || len(got.Data) != len(texts) {
+		return nil, wrong("has not one embedding of each text")
+	}
+	vectors := make([][]float32, len(texts))
+	for _, d := range got.Data {
+		if d.Index == nil || *d.Index < 0 || *d.Index >= len(texts) || vectors[*d.Index] != nil {
+			return nil, wrong("does not say of which text an embedding is")
+		}
+		if n := len(d.Embedding); n == 0 || n > maxDimensions || n != len(got.Data[0].Embedding) {
+			return nil, wrong("has embeddings of different lengths, or too long ones")
+		}
+		v := make([]float32, len(d.Embedding))
+		some := false
+		for i, f := range d.Embedding {
+			v[i] = float32(f)
+			if math.IsInf(float64(v[i]), 0) || math.IsNaN(f) || math.Abs(f) > 1e6 {
+				return nil, wrong("has a number that no embedding has")
+			}
+			some = some || v[i] != 0
+		}
+		if !some {
+			return nil, wrong("has an embedding of zeros")
+		}
+		vectors[*d.Index] = v
+	}
+	return vectors, nil
+}

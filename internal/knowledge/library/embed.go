@@ -1,0 +1,284 @@
+package library
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"slices"
+	"time"
+
+	"sallyport.example/internal/audit"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/knowledge"
+	"sallyport.example/internal/knowledge/ask"
+	"sallyport.example/internal/knowledge/shelf"
+)
+
+// Embeddings say how embeddings are asked for.
+type Embeddings struct {
+	// Model is the model that embeds; "": none is configured.
+	Model func() string
+	// May is the error of a text with these labels that must not go to the model, and Own how the library asks on its own account.
+	May func(model string, labels []string) error
+	Own func(e audit.Entry, labels []string) ask.Ask
+}
+
+// embedded are the texts of which every chunk has an embedding by a model.
+type embedded struct {
+	model string
+	texts map[string]int // by text: the dimensions; guarded by Library.mu
+}
+
+// retryEmbedding is when embeddings are asked for again that could not be had.
+const retryEmbedding = time.Minute
+
+// embedAction is the action of requests for embeddings in the log.
+const embedAction = "knowledge.embed"
+
+// mostFailures is after how many failures, one after the other, no more is asked for now.
+const mostFailures = 3
+
+// questionTime bounds the time for which a search waits for the embedding of its question.
+const questionTime = 5 * time.Second
+
+func (l *Library) model() string {
+	if l.o.Embeddings.Model == nil {
+		return ""
+	}
+	return l.o.Embeddings.Model()
+}
+
+// embedding is what has an embedding by today's model. The shelf is read where that is another one than before.
+func (l *Library) embedding(ctx context.Context) (embedded, error) {
+	model := l.model()
+	l.mu.RLock()
+	have := l.embedded
+	l.mu.RUnlock()
+	if model == "" || have.model == model {
+		return embedded{model, have.texts}, nil
+	}
+	texts, err := l.o.Shelf.Embedded(ctx, model)
+	if err != nil {
+		return embedded{}, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.embedded = embedded{model, texts}
+	return l.embedded, nil
+}
+
+// StartEmbedding has embeddings fetched in the background, now and whenever there are documents without. It is called once, when models can be asked.
+func (l *Library) StartEmbedding() { l.indexes.builds.Go(l.keepEmbedding) }
+
+func (l *Library) keepEmbedding() {
+	for {
+		again := (<-chan time.Time)(nil)
+		if err := l.embedNewest(l.indexes.ctx); err != nil && l.indexes.ctx.Err() == nil {
+			l.o.Log.Warn("embeddings can't be had now; what has none is found by its words alone", "model", l.model(), "error", err)
+			again = time.After(retryEmbedding)
+		}
+		select {
+		case <-l.wake:
+		case <-again:
+		case <-l.indexes.ctx.Done():
+			return
+		}
+	}
+}
+
+// EmbedSoon has the embeddings of the newest snapshot fetched that are missing.
+func (l *Library) EmbedSoon() {
+	select {
+	case l.wake <- struct{}{}:
+	default: // it is woken already
+	}
+}
+
+// embedNewest fetches the embeddings of the newest snapshot that are missing, and has its index built anew where there are more. Each is fetched once; what is there stays after a crash or an error.
+func (l *Library) embedNewest(ctx context.Context) error {
+	s, err := l.SnapshotByID("")
+	if err != nil || l.model() == "" {
+		return nil //nolint:nilerr // there is nothing to embed
+	}
+	have, err := l.embedding(ctx)
+	if err != nil {
+		return err
+	}
+	l.mu.RLock()
+	members := knowledge.Members(l.documents, s.Order)
+	l.mu.RUnlock()
+	done, refused, failed := 0, 0, 0
+	for _, m := range members {
+		l.mu.RLock()
+		_, has := have.texts[m.Version.Content]
+		l.mu.RUnlock()
+		if has {
+			continue
+		}
+		switch e := l.embedText(ctx, have.model, m); {
+		case e == nil:
+			done, failed = done+1, 0
+		case fault.Is(e, fault.FlowContaminated):
+			refused++
+		case fault.Is(e, fault.NotFound): // erased or withdrawn meanwhile
+		default: // it may be this text alone that the model refuses
+			failed, err = failed+1, e
+		}
+		if failed == mostFailures || fault.Is(err, fault.KillSwitch) || ctx.Err() != nil {
+			break
+		}
+	}
+	if refused > 0 {
+		l.o.Log.Warn("documents have labels that may not go to the model that embeds; they are found by their words alone", "model", have.model, "documents", refused)
+	}
+	if done > 0 {
+		l.mu.Lock()
+		l.rights++ // the index follows from more than before
+		l.mu.Unlock()
+		if _, failed := l.index(ctx, s.ID); failed != nil {
+			return failed
+		}
+	}
+	return err
+}
+
+// embedText fetches the embeddings of a text that are missing.
+func (l *Library) embedText(ctx context.Context, model string, m knowledge.Member) error {
+	if err := l.maySend(m, model); err != nil {
+		return err
+	}
+	text, err := l.Text(ctx, m.Document, m.Version)
+	if err != nil {
+		return err
+	}
+	var chunks []string
+	for _, span := range knowledge.Chunks(text) {
+		chunks = append(chunks, text[span.Start:span.End])
+	}
+	missing, err := l.o.Shelf.Unembedded(ctx, m.Document.ID(), model, chunks)
+	if err != nil {
+		return err
+	}
+	for some := range slices.Chunk(missing, ask.MaxTexts) {
+		if err := l.maySend(m, model); err != nil { // its labels may have risen since
+			return err
+		}
+		d, err := l.Document(m.Document.ID())
+		if err != nil {
+			return err
+		}
+		var texts []string
+		for _, i := range some {
+			texts = append(texts, chunks[i])
+		}
+		detail, err := json.Marshal(map[string]any{"document": d.ID(), "version": m.Version.Version, "texts": len(texts)})
+		if err != nil {
+			return err
+		}
+		own := l.o.Embeddings.Own(audit.Entry{Action: embedAction, Actor: "rule:embed", Detail: detail}, d.Rights(m.Version.Version).Labels)
+		vectors, err := ask.Embed(ctx, own, model, texts)
+		if err != nil {
+			return err
+		}
+		if err := l.o.Shelf.PutEmbeddings(ctx, d.ID(), model, texts, vectors); err != nil {
+			return err
+		}
+	}
+	dimensions, err := l.o.Shelf.MarkEmbedded(ctx, m.Version.Content, model)
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.embedded.model == model {
+		l.embedded.texts[m.Version.Content] = dimensions
+	}
+	return nil
+}
+
+// maySend refuses a version that is gone, and one with labels that may not go to the model, by the labels that it has now.
+func (l *Library) maySend(m knowledge.Member, model string) error {
+	d, err := l.Document(m.Document.ID())
+	if err != nil {
+		return err
+	}
+	now := d.Rights(m.Version.Version)
+	if now.Gone {
+		return noDocument(d.ID())
+	}
+	return l.o.Embeddings.May(model, now.Labels)
+}
+
+// Embedding is a version's embeddings: by which model, and how many numbers each has.
+type Embedding struct {
+	Model      string `json:"model"`
+	Dimensions int    `json:"dimensions"`
+}
+
+// EmbeddingOf tells whether every chunk of a version has an embedding by today's model; nil if not.
+func (l *Library) EmbeddingOf(v *knowledge.Event) *Embedding {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	if n, has := l.embedded.texts[v.Content]; has && l.embedded.model == l.model() {
+		return &Embedding{l.embedded.model, n}
+	}
+	return nil
+}
+
+// Asking is how the embedding of a person's question is asked for, who is named as kind:id.
+func (l *Library) Asking(by, question string) ask.Ask {
+	if l.o.Embeddings.Own == nil {
+		return nil
+	}
+	return l.o.Embeddings.Own(audit.Entry{Action: embedAction, Actor: by}, l.o.Detect([]byte(question)))
+}
+
+// noneEmbedded is why a search is by words alone where there are no embeddings, or none that the index has yet. It is the same where only what may not be read has some.
+const noneEmbedded = "No document that you may read has an embedding yet."
+
+// meaning is the embedding of a question; nil where there is none, and why.
+func (l *Library) meaning(ctx context.Context, asking ask.Ask, question string) (vector []float32, why string) {
+	have, err := l.embedding(ctx)
+	l.mu.RLock()
+	some := len(have.texts) > 0
+	l.mu.RUnlock()
+	switch {
+	case err != nil:
+		return nil, fault.Of(err).Public()
+	case have.model == "":
+		return nil, "No model for embeddings is configured."
+	case !some:
+		return nil, noneEmbedded
+	case asking == nil:
+		return nil, "This search is by words alone."
+	}
+	ctx, end := context.WithTimeout(ctx, questionTime)
+	defer end()
+	vectors, err := ask.Embed(ctx, asking, have.model, []string{question})
+	if err != nil {
+		return nil, "The question could not be sent to the model " + have.model + ": " + fault.Of(err).Public()
+	}
+	return vectors[0], ""
+}
+
+// fuse puts hits by words and by meaning together: the score of each is the sum of its reciprocal ranks.
+func fuse(words, meaning []shelf.Hit) []shelf.Hit {
+	all := slices.Clone(words)
+	type at struct {
+		document string
+		span     knowledge.Span
+	}
+	place := map[at]int{}
+	for i, h := range all {
+		place[at{h.Document, h.Span}] = i
+	}
+	for _, h := range meaning {
+		if i, has := place[at{h.Document, h.Span}]; has {
+			all[i].Score += h.Score
+		} else {
+			all = append(all, h)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b shelf.Hit) int { return cmp.Compare(b.Score, a.Score) })
+	return all[:min(len(all), MaxHits)]
+}
