@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// sdks runs the providers' own SDKs in one process.
+// sdks runs the providers' own SDKs, Vercel's and a framework of agents in one process.
 type sdks struct {
 	t   testing.TB
 	in  io.Writer
@@ -30,6 +30,10 @@ type sdkAnswer struct {
 func startSDKs(t testing.TB, w *world, token string) *sdks {
 	npm(t, "openai/package.json")
 	npm(t, "@anthropic-ai/sdk/package.json")
+	npm(t, "@ai-sdk/anthropic/package.json")
+	npm(t, "@ai-sdk/openai/package.json")
+	npm(t, "@openai/agents/package.json")
+	npm(t, "ai/package.json")
 	cmd := exec.Command(node(t), filepath.Join(root(), "test", "npm", "models.mjs"), w.agent, token, claude, gpt)
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -68,11 +72,11 @@ func (s *sdks) ask(name, text string) (a sdkAnswer) {
 	return a
 }
 
-// The providers' own SDKs work by base URL and key alone, see refusals as errors of their own kinds, and repeat none; what they repeat without a gateway
+// The providers' own SDKs, Vercel's and the framework work by base URL and key alone, see refusals as errors of their own kinds, and repeat none; what they repeat without a gateway
 // (429, 529) they repeat with one.
 func TestModelSDKs(t *testing.T) {
 	p := newModelProvider(t)
-	w := start(t, p.config("[]"), thinker("bot"))
+	w := start(t, p.config("[]"), thinker("bot"), thinker("other"))
 	_, token := w.open("bot")
 	s := startSDKs(t, w, token)
 	busy := 0
@@ -107,6 +111,9 @@ func TestModelSDKs(t *testing.T) {
 		"anthropic whole": "Hello.", "openai whole": "Hello.", "anthropic stream": `Hello there.|delete_all{"a":1}|9`, "openai stream": `Hello there.|delete_all{"a":1}`,
 		"responses whole": "Hello.", "responses stream": `Hello there.|delete_all{"a":1}|9`, "anthropic count": "42",
 		"openai models": gpt, "anthropic models": claude,
+		"vercel anthropic whole": "Hello.", "vercel chat whole": "Hello.", "vercel responses whole": "Hello.",
+		"vercel anthropic stream": `Hello there.|delete_all{"a":1}`, "vercel chat stream": `Hello there.|delete_all{"a":1}`, "vercel responses stream": `Hello there.|delete_all{"a":1}`,
+		"agents chat whole": "Hello.", "agents responses whole": "Hello.",
 	} {
 		if a := s.ask(name, "Hi."); a.Answer == nil || *a.Answer != want {
 			t.Errorf("%s: %+v", name, a)
@@ -126,8 +133,18 @@ func TestModelSDKs(t *testing.T) {
 			refused++
 		}
 	}
-	for i, name := range []string{"anthropic whole", "openai whole", "anthropic stream", "openai stream", "responses whole", "responses stream", "anthropic count"} {
-		if a := s.ask(name, "Pay DE89 3704 0044 0532 0130 00."); a.Status != 403 || a.Kind != "PermissionDeniedError" || a.Code != "flow.contaminated" || !strings.Contains(a.Message, "release") {
+	_, token = w.open("other")
+	others := startSDKs(t, w, token)
+	for i, name := range []string{
+		"anthropic whole", "openai whole", "anthropic stream", "openai stream", "responses whole", "responses stream", "anthropic count", "agents chat whole", "agents responses whole",
+		"vercel anthropic whole", "vercel chat whole", "vercel responses whole", "vercel anthropic stream", "vercel chat stream", "vercel responses stream",
+	} {
+		kind, s := "PermissionDeniedError", s
+		if strings.HasPrefix(name, "vercel") {
+			kind = "APICallError" // which has one kind for all
+			s = others            // the record counts what is refused to one agent over and over
+		}
+		if a := s.ask(name, "Pay DE89 3704 0044 0532 0130 00."); a.Status != 403 || !strings.HasSuffix(a.Kind, kind) || a.Code != "flow.contaminated" || !strings.Contains(a.Message, "release") {
 			t.Errorf("%s: %+v", name, a)
 		}
 		n := 0

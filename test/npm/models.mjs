@@ -1,7 +1,11 @@
-// Asks models through the gateway with the providers' own SDKs, and prints what came of each request as one line of JSON. The arguments are the gateway's
+// Asks models through the gateway with the providers' own SDKs, with Vercel's, and with a framework of agents, and prints what came of each request as one line of JSON. The arguments are the gateway's
 // address, a token, and the names of Anthropic's and OpenAI's model. Every request is made as an agent makes it: with base URL and key alone.
 import Anthropic from "@anthropic-ai/sdk";
 import OpenAI from "openai";
+import { createAnthropic } from "@ai-sdk/anthropic";
+import { createOpenAI } from "@ai-sdk/openai";
+import { Agent, OpenAIProvider, Runner, setTracingDisabled } from "@openai/agents";
+import { generateText, jsonSchema, streamText, tool } from "ai";
 
 const [url, token, claude, gpt] = process.argv.slice(2);
 const anthropic = new Anthropic({ baseURL: url + "/anthropic", apiKey: token });
@@ -11,7 +15,39 @@ const messages = (content) => [{ role: "user", content }];
 const tools = [{ name: "f", description: "d", input_schema: { type: "object" } }];
 const functions = [{ type: "function", function: { name: "f", description: "d", parameters: { type: "object" } } }];
 
+// Vercel's: its addresses have the version in them.
+const vercel = {
+  anthropic: createAnthropic({ baseURL: url + "/anthropic/v1", apiKey: token })(claude),
+  chat: createOpenAI({ baseURL: url + "/openai/v1", apiKey: token }).chat(gpt),
+  responses: createOpenAI({ baseURL: url + "/openai/v1", apiKey: token }).responses(gpt),
+};
+const deleteAll = { delete_all: tool({ description: "d", inputSchema: jsonSchema({ type: "object", properties: { a: { type: "number" } } }) }) };
+const saidBy = (text, calls) => [text, ...calls.map((c) => c.toolName + JSON.stringify(c.input))].join("|");
+
+setTracingDisabled(true); // it would tell a server of the provider's about each run
+const runner = (responses) => new Runner({ modelProvider: new OpenAIProvider({ baseURL: url + "/openai/v1", apiKey: token, useResponses: responses }) });
+const agent = new Agent({ name: "a", instructions: "i", model: gpt });
+
 const requests = {
+  ...Object.fromEntries(
+    Object.entries(vercel).flatMap(([form, model]) => [
+      ["vercel " + form + " whole", async (text) => (await generateText({ model, prompt: text, maxOutputTokens: 16 })).text],
+      [
+        "vercel " + form + " stream",
+        async (text) => {
+          let failed;
+          const r = streamText({ model, prompt: text, maxOutputTokens: 16, tools: deleteAll, onError: ({ error }) => (failed = error) });
+          try {
+            return saidBy(await r.text, await r.toolCalls);
+          } catch (e) {
+            throw failed ?? e;
+          }
+        },
+      ],
+    ]),
+  ),
+  "agents chat whole": async (text) => (await runner(false).run(agent, text)).finalOutput,
+  "agents responses whole": async (text) => (await runner(true).run(agent, text)).finalOutput,
   "anthropic whole": async (text) => (await anthropic.messages.create({ model: claude, max_tokens: 16, messages: messages(text) })).content[0].text,
   "anthropic stream": async (text) => {
     const stream = anthropic.messages.stream({ model: claude, max_tokens: 16, messages: messages(text), tools });
@@ -45,7 +81,8 @@ for await (const line of process.stdin.setEncoding("utf8").iterator({ destroyOnR
     try {
       out = { answer: await requests[name](text) };
     } catch (e) {
-      out = { status: e.status, kind: e.constructor.name, code: e.error?.error?.sallyport?.code ?? e.error?.sallyport?.code, message: String(e.message) };
+      const body = e.responseBody ? JSON.parse(e.responseBody) : e.error;
+      out = { status: e.status ?? e.statusCode, kind: e.constructor.name, code: body?.error?.sallyport?.code ?? body?.sallyport?.code, message: String(e.message) };
     }
     console.log(JSON.stringify(out));
   }
