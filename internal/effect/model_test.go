@@ -41,7 +41,7 @@ func (a *askedModels) Stream(_ context.Context, r wire.Request, _ call.Room, eac
 	return a.answer, wire.Usage{Input: 3, Output: 2}, a.err
 }
 
-func models(t *testing.T) *catalogue.Snapshot {
+func models(t testing.TB) *catalogue.Snapshot {
 	t.Helper()
 	c, err := catalogue.New(t.Context(), catalogue.Options{
 		Settings: catalogue.Settings{

@@ -52,7 +52,7 @@ func flood(target, token, kind string) error {
 				}
 				c, end, err := rawCaller(ctx, &process{url: target}, &http.Client{Transport: auth{token, t}}, st)
 				for err == nil && ctx.Err() == nil {
-					if c(ctx) == nil {
+					if _, err := c(ctx); err == nil {
 						done.Add(1)
 					} else if ctx.Err() == nil {
 						refused.Add(1)
@@ -108,7 +108,7 @@ func alone(binary string, floods bool, limits string) (p *process, stop func(), 
 		}
 	}
 	if err == nil {
-		p, err = sallyport(binary, direct.url, loud.url, limits, dir, true)
+		p, err = sallyport(gatewayOf{binary: binary, target: direct.url, dir: dir, loud: loud.url, limits: limits})
 	}
 	stop = func() {
 		for _, p := range []*process{p, direct, loud} {

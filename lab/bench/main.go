@@ -4,6 +4,7 @@
 //
 //	go run ./lab/bench -sallyport bin/sallyport
 //
+// With -models it measures requests to models, beside a reverse proxy that commits two fsynced records and hands streams on as they come.
 // With -floods it measures one agent's calls while another agent floods; with -soak, level memory, descriptors and latency over a long time.
 package main
 
@@ -45,12 +46,15 @@ func main() {
 	rows := flag.String("rows", "", "a text that the labels of the rows to measure have")
 	token := flag.String("token", "", "what a flood is authorised with (used by the program itself)")
 	beside := flag.Bool("floods", false, "measure one agent's small calls while another agent floods")
+	asks := flag.Bool("models", false, "measure requests to models")
 	long := flag.Duration("soak", 0, "make mixed calls for so long")
 	flag.Parse()
 	var err error
 	switch *role {
 	case "":
 		switch {
+		case *asks:
+			err = runModels(*binary, *span, *rounds)
 		case *beside:
 			err = runFloods(*binary, *span)
 		case *long > 0:
@@ -62,13 +66,15 @@ func main() {
 		err = flood(*target, *token, *rows)
 	case "echo":
 		err = serve(echo())
+	case "provider":
+		err = serve(http.HandlerFunc(provider))
 	case "proxy":
-		err = serve(reverseProxy(*target, nil))
-	case "proxy+fsync":
+		err = serve(reverseProxy(*target, nil, false))
+	case "proxy+fsync", "proxy+fsync, streams":
 		var log *os.File
 		if log, err = os.CreateTemp("", "bench-fsync-*"); err == nil {
 			defer os.Remove(log.Name())
-			err = serve(reverseProxy(*target, log))
+			err = serve(reverseProxy(*target, log, *role != "proxy+fsync"))
 		}
 	case "sdk-proxy":
 		var h http.Handler
@@ -93,7 +99,7 @@ agentName: Bench
 version: 1.0.0
 purpose: Calls the echo tool.
 capabilities: [echo]
-dataSources: {tables: [], apis: [bench], models: []}
+dataSources: {tables: [], apis: [bench], models: [` + benchModel + `]}
 permissions: {read: [bench.echo, bench.trusted, loud.echo], write: []}
 outputSchemaVersion: 1.0.0
 outputSchema:
@@ -198,8 +204,8 @@ func huge(next http.Handler) http.Handler {
 	})
 }
 
-// reverseProxy forwards everything; with a log it commits one record before and one after each POST, as an audit would.
-func reverseProxy(target string, log *os.File) http.Handler {
+// reverseProxy forwards everything; with a log it commits one record before and one after each POST, as an audit would. Unless it streams, an answer leaves only after that.
+func reverseProxy(target string, log *os.File, streams bool) http.Handler {
 	u, err := url.Parse(target)
 	if err != nil {
 		panic(err)
@@ -233,6 +239,11 @@ func reverseProxy(target string, log *os.File) http.Handler {
 			return
 		}
 		commit()
+		if streams {
+			proxy.ServeHTTP(w, r)
+			commit()
+			return
+		}
 		held := &holder{header: http.Header{}}
 		proxy.ServeHTTP(held, r)
 		commit() // the answer leaves only after its record is durable
@@ -320,12 +331,20 @@ func self(name, role, target string) (*process, error) {
 	return p, nil
 }
 
-// sallyport starts a gateway, with the index for searching the log or without. loud is the address of the server that a flood uses, "" where there is none. limits are more limits of
-// the configuration.
-func sallyport(binary, target, loud, limits, dir string, index bool) (*process, error) {
+// gatewayOf is a gateway to be started.
+type gatewayOf struct {
+	binary, target, dir string
+	loud                string // address of the server that a flood uses; "": there is none
+	limits              string // more limits of the configuration
+	model               string // address of a model's provider; "": there is none
+	unindexed           bool   // without the index for searching the log
+}
+
+func sallyport(o gatewayOf) (*process, error) {
+	binary, dir := o.binary, o.dir
 	more, labels := "", ""
-	if loud != "" {
-		more, labels = fmt.Sprintf("  loud: {url: %q}\n", loud), "  loud.*: {sensitivity: internal_source, effect: read, external_io: false}\n"
+	if o.loud != "" {
+		more, labels = fmt.Sprintf("  loud: {url: %q}\n", o.loud), "  loud.*: {sensitivity: internal_source, effect: read, external_io: false}\n"
 	}
 	config := fmt.Sprintf(`listen: 127.0.0.1:0
 admin_listen: 127.0.0.1:0
@@ -337,7 +356,10 @@ upstreams:
   bench.echo: {expose_as: echo, sensitivity: internal_source, effect: read, external_io: false}
   bench.trusted: {expose_as: trusted, sensitivity: internal_source, effect: read, output: trusted, external_io: false}
 %slimits: {calls_per_minute: 100000000, execution_budget: 100h%s}
-`, index, target, more, labels, limits)
+`, !o.unindexed, o.target, more, labels, o.limits)
+	if o.model != "" {
+		config += fmt.Sprintf("models: [{id: %s, provider: openai, base_url: %q, labels: [internal, pii]}]\n", benchModel, o.model)
+	}
 	path := filepath.Join(dir, "sallyport.yaml")
 	if err := os.WriteFile(path, []byte(config), 0o600); err != nil {
 		return nil, err
@@ -462,8 +484,8 @@ func (a auth) RoundTrip(r *http.Request) (*http.Response, error) {
 	return a.next.RoundTrip(r)
 }
 
-// caller makes one call and returns when it is answered.
-type caller func(ctx context.Context) error
+// caller makes one call and returns when it is answered. took is what counts of the time that it needed; 0: all of it.
+type caller func(ctx context.Context) (took time.Duration, err error)
 
 func sdkCaller(ctx context.Context, p *process, hc *http.Client, st setting) (caller, func(), error) {
 	client := mcp.NewClient(&mcp.Implementation{Name: "load", Version: "1"}, nil)
@@ -471,16 +493,16 @@ func sdkCaller(ctx context.Context, p *process, hc *http.Client, st setting) (ca
 	if err != nil {
 		return nil, nil, err
 	}
-	return func(ctx context.Context) error {
+	return func(ctx context.Context) (time.Duration, error) {
 		r, err := s.CallTool(ctx, &mcp.CallToolParams{Name: st.tool(), Arguments: st.args})
 		if err != nil {
-			return err
+			return 0, err
 		}
 		if r.IsError || len(r.Content) != 1 {
 			b, _ := json.Marshal(r)
-			return fmt.Errorf("the call was refused: %s", b)
+			return 0, fmt.Errorf("the call was refused: %s", b)
 		}
-		return nil
+		return 0, nil
 	}, func() { s.Close() }, nil
 }
 
@@ -522,12 +544,12 @@ func rawCaller(ctx context.Context, p *process, hc *http.Client, st setting) (ca
 		return nil, nil, err
 	}
 	call := fmt.Sprintf(`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":%q,"arguments":%s}}`, st.tool(), a)
-	return func(ctx context.Context) error {
+	return func(ctx context.Context) (time.Duration, error) {
 		answer, err := post(ctx, call)
 		if err == nil && (!strings.Contains(answer, `"content"`) || strings.Contains(answer, `"isError":true`)) {
 			err = fmt.Errorf("the call was refused: %s", answer)
 		}
-		return err
+		return 0, err
 	}, func() {}, nil
 }
 
@@ -551,8 +573,11 @@ func measure(p *process, st setting, span time.Duration) (sampled, error) {
 			hc.Transport = auth{token, shared.Transport}
 		}
 		make := sdkCaller
-		if st.client == "raw" {
+		switch st.client {
+		case "raw":
 			make = rawCaller
+		case "model":
+			make = modelCaller
 		}
 		c, done, err := make(ctx, p, hc, st)
 		if err != nil {
@@ -562,7 +587,7 @@ func measure(p *process, st setting, span time.Duration) (sampled, error) {
 		calls[i] = c
 	}
 	for _, c := range calls { // warm up connections
-		if err := c(ctx); err != nil {
+		if _, err := c(ctx); err != nil {
 			return sampled{}, fmt.Errorf("%s: %w", p.name, err)
 		}
 	}
@@ -577,13 +602,17 @@ func measure(p *process, st setting, span time.Duration) (sampled, error) {
 			var mine []time.Duration
 			for time.Since(began) < span {
 				t := time.Now()
-				if err := c(ctx); err != nil {
+				took, err := c(ctx)
+				if err != nil {
 					mu.Lock()
 					failed = fmt.Errorf("%s: %w", p.name, err)
 					mu.Unlock()
 					return
 				}
-				mine = append(mine, time.Since(t))
+				if took == 0 {
+					took = time.Since(t)
+				}
+				mine = append(mine, took)
 				n.Add(1)
 			}
 			mu.Lock()
@@ -610,6 +639,7 @@ type setting struct {
 	args          echoArgs
 	trusted       bool   // by the operator's word, so that results need no fence
 	name          string // of another tool than those two
+	events        int    // of a model's answer; 0: it comes whole
 }
 
 func (s setting) tool() string {
@@ -665,7 +695,7 @@ func run(binary string, span time.Duration, rounds int, only, rows string) error
 			if err := os.Mkdir(place, 0o700); err != nil {
 				return err
 			}
-			p, err = sallyport(binary, direct.url, "", "", place, name != unindexed)
+			p, err = sallyport(gatewayOf{binary: binary, target: direct.url, dir: place, unindexed: name == unindexed})
 		} else {
 			p, err = self(name, name, direct.url)
 		}

@@ -29,17 +29,18 @@ func Instruct(form Form, body []byte, message string) (json.RawMessage, error) {
 	if form.toAnthropic() {
 		name, first = "system", `{"text":`+string(text)+`,"type":"text"}`
 	}
-	whole := "[" + first
 	theirs, _ := call.Get(body, name)
+	whole := append(make([]byte, 0, len(theirs)+len(first)+64), '[')
+	whole = append(whole, first...)
 	switch said, isText := call.Text(theirs); {
 	case isText && said != "":
-		whole += `,{"text":` + string(theirs) + `,"type":"text"}`
+		whole = append(append(append(whole, `,{"text":`...), theirs...), `,"type":"text"}`...)
 	case len(theirs) > 0 && theirs[0] == '[':
 		for e := range call.Elements(theirs) {
-			whole += "," + string(e)
+			whole = append(append(whole, ','), e...)
 		}
 	}
-	return call.Canonical(call.SetMember(body, name, json.RawMessage(whole+"]")), call.DefaultLimits())
+	return call.Canonical(call.SetMember(body, name, append(whole, ']')), call.DefaultLimits())
 }
 
 // instructor is the role of a chat's system message: the one that the client's own has. Providers refuse a chat that has both.
