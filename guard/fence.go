@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 )
@@ -383,8 +384,9 @@ func parseHead(head string) (h Header, ok bool) {
 // suspected reads what the header says of a detector, and returns the note that follows.
 func suspected(note string, h *Header) (rest string, more bool) {
 	note, rest, more = strings.Cut(note, ",")
-	if _, err := fmt.Sscanf(","+note, suspectNote, &h.Suspected); err != nil {
-		h.Suspected = 0
+	n, _, _ := strings.Cut(strings.TrimPrefix(note, " LOOKS LIKE ORDERS in "), " ")
+	if count, err := strconv.Atoi(n); err == nil && ","+note == fmt.Sprintf(suspectNote, places(count)) {
+		h.Suspected = count
 	}
 	return rest, more
 }

@@ -693,5 +693,12 @@ func TestFence_SaysInHowManyPlaces(t *testing.T) {
 		if !strings.Contains(w.ForModel(), model) || !strings.Contains(w.ForDisplay(), person) || n == 0 && strings.Contains(w.ForModel()+w.ForDisplay(), "place") {
 			t.Errorf("%d: %s\n%s", n, w.ForModel(), w.ForDisplay())
 		}
+		if found := FindWrapped("before " + w.ForModel() + " after"); len(found) != 1 || found[0].header.Suspected != n {
+			t.Errorf("%d: what was wrapped is not found again: %+v", n, found)
+		}
+		altered := strings.Replace(w.ForModel(), "LOOKS LIKE ORDERS in ", "LOOKS LIKE ORDERS in 0", 1)
+		if n > 0 && len(FindWrapped(altered)) != 0 {
+			t.Errorf("%d: an altered block is found", n)
+		}
 	}
 }

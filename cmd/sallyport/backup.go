@@ -19,6 +19,7 @@ import (
 	"sallyport.example/internal/backup"
 	"sallyport.example/internal/daemon"
 	"sallyport.example/internal/fault"
+	"sallyport.example/internal/knowledge"
 	"sallyport.example/internal/store"
 )
 
@@ -119,7 +120,12 @@ sallyport restore whole.tar --data new --passphrase-file /safe/passphrase --move
 		if erasures != "" {
 			b, err := readRegular(erasures, maxErasures)
 			if err == nil {
-				err = json.Unmarshal(b, &how.Erasures)
+				var list struct{ Items *[]knowledge.Erasure }
+				if err = json.Unmarshal(b, &list); err == nil && list.Items == nil {
+					err = errors.New("it is not what sallyport knowledge erasures -o json wrote")
+				} else if err == nil {
+					how.Erasures = *list.Items
+				}
 			}
 			if err != nil {
 				return usagef("--erasures: %v", err)
