@@ -164,7 +164,7 @@ func (d *Daemon) embeddings() library.Embeddings {
 	return library.Embeddings{
 		Model: func() string { return d.config().Knowledge.Embeddings },
 		May:   func(model string, labels []string) error { return d.own.May(model, labels) },
-		Own:   func(e audit.Entry, labels []string) ask.Ask { return d.own.For(e, labels) },
+		Own:   func(e audit.Entry, labels ask.Labels) ask.Ask { return d.own.For(e, labels) },
 	}
 }
 

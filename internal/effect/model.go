@@ -304,8 +304,10 @@ func (m model) stream(ctx context.Context, r Run, asked wire.Request) (Result, e
 	return result, err
 }
 
-// Failed knows that a request to a model changes nothing but what the provider has read.
-func (model) Failed(error, bool) Failure { return Failure{Nothing: true} }
+// Failed knows that a request to a model changes nothing but what the provider has read, unless the provider runs tools for it.
+func (m model) Failed(err error, _ bool) Failure {
+	return Failure{Nothing: !m.terms.Hosts || unsent(err)}
+}
 
 // Inspect tells the provider's own errors.
 func (model) Inspect(c *Content) (failed bool, err error) {

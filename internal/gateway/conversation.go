@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -134,12 +135,22 @@ func (c *crossing) ungoverned(calls []string) (outside map[string]int) {
 		if outside == nil {
 			outside = map[string]int{}
 		}
-		if name = short(name); outside[name] == 0 && len(outside) >= maxOutside {
+		if name = plainName(name); outside[name] == 0 && len(outside) >= maxOutside {
 			name = "(others)"
 		}
 		outside[name]++
 	}
 	return outside
+}
+
+var functionName = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
+
+// plainName is the name of a function as the log has it: a model can put anything there, and what is in the log stays.
+func plainName(name string) string {
+	if !functionName.MatchString(name) {
+		return "(others)"
+	}
+	return name
 }
 
 // Models returns the models that the principal's agent may ask, by id.

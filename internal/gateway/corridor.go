@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -310,7 +311,11 @@ func (c *crossing) again(ctx context.Context) error {
 	if now == nil {
 		return fault.New(fault.ToolUnknown, "The tool changed while the call waited for an answer.").Try("Look at the list of tools again.")
 	}
+	was := c.op.Model
 	if c.use(now); effect.Asks(now) { // its limits were made of the declaration and the model as they were
+		if asked := now.Operation().Model; was.Mask != asked.Mask || !slices.Equal(was.Allow, asked.Allow) {
+			return fault.New(fault.Conflict, "What the model may be sent changed while the request waited.").Try("Send the request again.")
+		}
 		if before.Digest != c.decl.Digest {
 			return fault.New(fault.Conflict, "The agent's declaration changed while the request waited.").Try("Send the request again.")
 		}

@@ -202,6 +202,9 @@ func (c *crossing) act(ctx context.Context) (effect.Result, error) {
 		shown = a.Inputs
 	}
 	collections, labels := c.decl.ReadsKnowledge()
+	if c.r.failed != "" && c.r.Instead != nil {
+		c.r.Instead(c.op.Model.ID)
+	}
 	if c.lowered > 0 && c.r.Lowered != nil {
 		c.r.Lowered(c.lowered)
 	}

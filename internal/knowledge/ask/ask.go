@@ -56,8 +56,11 @@ const atOnce = 4
 // New returns an Own.
 func New(o Options) *Own { return &Own{o: o, places: make(chan struct{}, atOnce)} }
 
-// For is how somebody asks, with a text that has these labels. The entry says who asks and for what; it has nothing of the text.
-func (own *Own) For(e audit.Entry, labels []string) Ask {
+// Labels are those that a text has now; an error where it may not be sent at all any more.
+type Labels func() ([]string, error)
+
+// For is how somebody asks, with a text that has these labels, which are read right before the request leaves. The entry says who asks and for what; it has nothing of the text.
+func (own *Own) For(e audit.Entry, labels Labels) Ask {
 	return func(ctx context.Context, form wire.Form, body json.RawMessage) (json.RawMessage, error) {
 		return own.ask(ctx, e, labels, form, body)
 	}
@@ -81,7 +84,7 @@ func (own *Own) May(model string, labels []string) error {
 	return nil
 }
 
-func (own *Own) ask(ctx context.Context, e audit.Entry, labels []string, form wire.Form, body json.RawMessage) (json.RawMessage, error) {
+func (own *Own) ask(ctx context.Context, e audit.Entry, labelled Labels, form wire.Form, body json.RawMessage) (json.RawMessage, error) {
 	select {
 	case own.places <- struct{}{}:
 		defer func() { <-own.places }()
@@ -96,6 +99,10 @@ func (own *Own) ask(ctx context.Context, e audit.Entry, labels []string, form wi
 	defer leave()
 
 	r, err := wire.Parse(form, nil, body, wire.Allowed{})
+	labels, gone := labelled()
+	if gone != nil {
+		return nil, gone
+	}
 	e.Kind, e.Model, e.Operation, e.Labels = audit.Intent, wire.ModelOf(body), "model."+wire.ModelOf(body), labels
 	e.CallID, e.Decision = call.NewID("call_", own.o.Clock()), string(fault.Permit)
 	if err == nil {
@@ -141,7 +148,7 @@ func withUsage(detail json.RawMessage, usage wire.Usage) json.RawMessage {
 			return detail
 		}
 	}
-	all["usage"] = usage
+	all["tokens"] = usage
 	b, err := json.Marshal(all)
 	if err != nil {
 		return detail

@@ -73,7 +73,7 @@ func TestOwnRequests(t *testing.T) {
 	} {
 		p := &provider{t: t, answer: good}
 		c.set(p)
-		vectors, err := Embed(t.Context(), p.own().For(audit.Entry{Action: "knowledge.embed", Actor: "person:a"}, c.labels), c.model, []string{"the secret text", "another"})
+		vectors, err := Embed(t.Context(), p.own().For(audit.Entry{Action: "knowledge.embed", Actor: "person:a"}, func() ([]string, error) { return c.labels, nil }), c.model, []string{"the secret text", "another"})
 		var kinds []audit.Kind
 		for _, e := range p.entries {
 			kinds = append(kinds, e.Kind)

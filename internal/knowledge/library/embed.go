@@ -20,7 +20,7 @@ type Embeddings struct {
 	Model func() string
 	// May is the error of a text with these labels that must not go to the model, and Own how the library asks on its own account.
 	May func(model string, labels []string) error
-	Own func(e audit.Entry, labels []string) ask.Ask
+	Own func(e audit.Entry, labels ask.Labels) ask.Ask
 }
 
 // embedded are the texts of which every chunk has an embedding by a model.
@@ -175,7 +175,16 @@ func (l *Library) embedText(ctx context.Context, model string, m knowledge.Membe
 		if err != nil {
 			return err
 		}
-		own := l.o.Embeddings.Own(audit.Entry{Action: embedAction, Actor: "rule:embed", Detail: detail}, d.Rights(m.Version.Version).Labels)
+		own := l.o.Embeddings.Own(audit.Entry{Action: embedAction, Actor: "rule:embed", Detail: detail}, func() ([]string, error) {
+			if err := l.maySend(m, model); err != nil {
+				return nil, err
+			}
+			now, err := l.Document(m.Document.ID())
+			if err != nil {
+				return nil, err
+			}
+			return now.Rights(m.Version.Version).Labels, nil
+		})
 		vectors, err := ask.Embed(ctx, own, model, texts)
 		if err != nil {
 			return err
@@ -230,7 +239,7 @@ func (l *Library) Asking(by, question string) ask.Ask {
 	if l.o.Embeddings.Own == nil {
 		return nil
 	}
-	return l.o.Embeddings.Own(audit.Entry{Action: embedAction, Actor: by}, l.o.Detect([]byte(question)))
+	return l.o.Embeddings.Own(audit.Entry{Action: embedAction, Actor: by}, func() ([]string, error) { return l.o.Detect([]byte(question)), nil })
 }
 
 // noneEmbedded is why a search is by words alone where there are no embeddings, or none that the index has yet. It is the same where only what may not be read has some.
@@ -256,7 +265,8 @@ func (l *Library) meaning(ctx context.Context, asking ask.Ask, question string) 
 	defer end()
 	vectors, err := ask.Embed(ctx, asking, have.model, []string{question})
 	if err != nil {
-		return nil, "The question could not be sent to the model " + have.model + ": " + fault.Of(err).Public()
+		// Which model that is, an agent that may not ask it does not learn.
+		return nil, "The question could not be sent to the model that embeds (" + string(fault.Of(err).Code) + ")."
 	}
 	return vectors[0], ""
 }

@@ -43,7 +43,7 @@ func (e *embedder) embeddings() Embeddings {
 			}
 			return nil
 		},
-		Own: func(_ audit.Entry, labels []string) ask.Ask {
+		Own: func(_ audit.Entry, labelled ask.Labels) ask.Ask {
 			return func(_ context.Context, form wire.Form, body json.RawMessage) (json.RawMessage, error) {
 				var r struct{ Input []string }
 				if err := json.Unmarshal(body, &r); err != nil || form != wire.Embeddings {

@@ -238,8 +238,11 @@ func (w *building) add(src *Source) error {
 		}
 		if src.Model != "" {
 			v, err := embedding(w.ctx, w.getEmbedding, key, src.Model, text[span.Start:span.End])
-			if err == nil {
+			switch {
+			case err == nil:
 				err = w.vector(g, n, v)
+			case errors.Is(err, sql.ErrNoRows): // the text is cut in another way than when it was embedded: its words still find it
+				err = nil
 			}
 			if err != nil {
 				return err

@@ -86,8 +86,18 @@ func hostedContent(p *parser, at, kind string, v json.RawMessage) {
 	}, "type")
 }
 
-// plain accepts anything in which nothing refers to what the provider keeps.
+// unreadable are kinds of content that nobody here can read, or that the provider would fetch, wherever they stand.
+var unreadable = []string{"image", "file", "container_upload", "input_image", "input_file", "input_audio", "image_url"}
+
+// plain accepts anything in which nothing refers to what the provider keeps, or is content that does not pass elsewhere.
 func plain(p *parser, at string, v json.RawMessage) {
+	kind, _ := call.GetText(v, "type")
+	source, _ := call.Get(v, "source")
+	form, sourced := call.GetText(source, "type")
+	if slices.Contains(unreadable, kind) || kind == "document" && form != "text" || sourced && form != "text" {
+		p.fail(at, "Content of the kind "+display.Quote(kind, 80)+" does not pass: nothing here reads what is in it.", "Leave it out, or send its text.")
+		return
+	}
 	for name, member := range call.Members(v) {
 		if slices.Contains(byReference, name) {
 			kept(display.Quote(join(at, name), 120))(p, clip(join(at, name)), member)

@@ -160,6 +160,9 @@ func (s *Stream) responseEvent(data []byte) (e Event, passes bool, err error) {
 		e.Holds = !plain || string(output) != "[]" || !only(data, "type", "sequence_number", "response") || !only(response, responseMembers...)
 	case "response.completed", "response.incomplete":
 		s.ended, e.Holds = true, true
+		if !s.called { // by no event of its own
+			e.Calls = CallsIn(Responses, response)
+		}
 		s.usage, _ = UsageOf(response)
 	case "response.failed":
 		return e, false, failedWithin(response)
@@ -168,6 +171,7 @@ func (s *Stream) responseEvent(data []byte) (e Event, passes bool, err error) {
 		e.Text, e.Settles = allTexts(item)+"\n", true
 		if kind == "response.output_item.done" {
 			e.Calls = responseCalls(item)
+			s.called = s.called || len(e.Calls) > 0
 		}
 		e.Holds = !plain || !only(data, "type", "output_index", "sequence_number", "item") || !textItem(item)
 	case "response.content_part.added", "response.content_part.done", "response.reasoning_summary_part.added", "response.reasoning_summary_part.done":

@@ -46,6 +46,7 @@ type Stream struct {
 	named  bool // the answer has said which model it is of
 	ended  bool // the last event came
 	finish bool // of a chat: it said why it ended
+	called bool // of a response: an event of its own named a call
 	usage  Usage
 }
 
