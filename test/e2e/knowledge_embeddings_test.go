@@ -90,7 +90,7 @@ func TestSearchByMeaning(t *testing.T) {
 		t.Errorf("by meaning: %+v", f)
 	}
 	_, other := w.open("words")
-	if f := search(other, "reimbursed"); f.Search != "text" || len(f.Hits) != 0 || !strings.Contains(f.TextOnly, small) {
+	if f := search(other, "reimbursed"); f.Search != "text" || len(f.Hits) != 0 || !strings.Contains(f.TextOnly, "that embeds") || strings.Contains(f.TextOnly, small) {
 		t.Errorf("an agent that does not declare the model: %+v", f)
 	}
 	if f, err := w.root.SearchKnowledge(t.Context(), "reimbursed", "", 3); err != nil || f.Search != "hybrid" || len(f.Hits) == 0 || f.Hits[0].DocumentID != paid {

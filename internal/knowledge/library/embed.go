@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"slices"
+	"strings"
 	"time"
 
 	"sallyport.example/internal/audit"
@@ -266,7 +267,7 @@ func (l *Library) meaning(ctx context.Context, asking ask.Ask, question string) 
 	vectors, err := ask.Embed(ctx, asking, have.model, []string{question})
 	if err != nil {
 		// Which model that is, an agent that may not ask it does not learn.
-		return nil, "The question could not be sent to the model that embeds (" + string(fault.Of(err).Code) + ")."
+		return nil, "The question could not be sent to the model that embeds: " + strings.ReplaceAll(fault.Of(err).Public(), have.model, "that embeds")
 	}
 	return vectors[0], ""
 }
