@@ -30,9 +30,7 @@ func TestDeclarationsAreApproved(t *testing.T) {
 	p := newPlace(t, "upstreams: {echo: {url: \""+echoServer(t)+"\"}}\noperations: {echo.say: {sensitivity: none, effect: read}}\n")
 	p.leaveAgents = true
 	w := launch(t, p)
-	if !strings.Contains(w.output.String(), "nobody has approved the declarations of tester") {
-		t.Errorf("the start says nothing of it:\n%s", w.output)
-	}
+	eventually(t, patience, "the start says it", func() bool { return strings.Contains(w.output.String(), "nobody has approved the declarations of tester") })
 	w.acceptDefinitions(anyDefinition)
 	_, session := w.open("tester")
 	cs := w.connect(session, revision1125, nil)
