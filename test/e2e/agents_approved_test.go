@@ -30,7 +30,9 @@ func TestDeclarationsAreApproved(t *testing.T) {
 	p := newPlace(t, "upstreams: {echo: {url: \""+echoServer(t)+"\"}}\noperations: {echo.say: {sensitivity: none, effect: read}}\n")
 	p.leaveAgents = true
 	w := launch(t, p)
-	eventually(t, patience, "the start says it", func() bool { return strings.Contains(w.output.String(), "nobody has approved the declarations of tester") })
+	eventually(t, patience, "the start says it", func() bool {
+		return strings.Contains(w.output.String(), "nobody has approved the declarations of tester")
+	})
 	w.acceptDefinitions(anyDefinition)
 	_, session := w.open("tester")
 	cs := w.connect(session, revision1125, nil)
