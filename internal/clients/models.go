@@ -99,12 +99,8 @@ func (s Setup) claudeModels() object {
 // codexModels are the lines of Codex's file by which it asks its model through the gateway: those that stand before all tables, and a table. Its web
 // search is run by the provider. It repeats refused requests as it repeats those whose answers broke off, whatever a header says, so it may do that once.
 func (s Setup) codexModels() (first, table string) {
-	credential := fmt.Sprintf("env_key = %q", EnvToken)
-	if s.Token != "" {
-		credential = "http_headers = { Authorization = " + strconv.Quote("Bearer "+s.Token) + " }"
-	}
 	return fmt.Sprintf("model = %s\nmodel_provider = \"sallyport\"\nweb_search = \"disabled\"\n\n", strconv.Quote(s.model)),
-		fmt.Sprintf("\n[model_providers.sallyport]\nname = \"Sallyport\"\nbase_url = %s\n%s\nwire_api = \"responses\"\nstream_max_retries = 1\n", strconv.Quote(s.Address+"/openai/v1"), credential)
+		fmt.Sprintf("\n[model_providers.sallyport]\nname = \"Sallyport\"\nbase_url = %s\n%s\nwire_api = \"responses\"\nstream_max_retries = 1\n", strconv.Quote(s.Address+"/openai/v1"), s.codexCredential("env_key"))
 }
 
 // exports are the variables that the SDKs of the providers read.

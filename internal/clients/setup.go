@@ -113,11 +113,15 @@ func (s Setup) inputs() []object {
 
 // table is the gateway's entry in Codex's file.
 func (s Setup) table() string {
-	credential := fmt.Sprintf("bearer_token_env_var = %q", EnvToken)
+	return fmt.Sprintf("[mcp_servers.sallyport]\nurl = %s\n%s\n", strconv.Quote(s.Address+"/mcp"), s.codexCredential("bearer_token_env_var"))
+}
+
+// codexCredential is the line of Codex's file by which it gets the token, where reference is the key that names an environment variable there.
+func (s Setup) codexCredential(reference string) string {
 	if s.Token != "" {
-		credential = "http_headers = { Authorization = " + strconv.Quote("Bearer "+s.Token) + " }"
+		return "http_headers = { Authorization = " + strconv.Quote("Bearer "+s.Token) + " }"
 	}
-	return fmt.Sprintf("[mcp_servers.sallyport]\nurl = %s\n%s\n", strconv.Quote(s.Address+"/mcp"), credential)
+	return fmt.Sprintf("%s = %q", reference, EnvToken)
 }
 
 // Snippet is a client's configuration in the client's own format, and where to put it.

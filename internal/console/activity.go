@@ -20,6 +20,17 @@ type window struct {
 	hours, inBar int
 }
 
+// windowOf is the window with the name, the first one if there is none of it; since is the beginning of its first hour.
+func windowOf(name string, now time.Time) (w window, since time.Time) {
+	w = windows[0]
+	for _, known := range windows {
+		if known.Name == name {
+			w = known
+		}
+	}
+	return w, now.Add(-time.Duration(w.hours-1) * time.Hour).UTC().Truncate(time.Hour)
+}
+
 // activity is what happened in a span, by the counters of the log.
 type activity struct {
 	Span  string
@@ -97,13 +108,8 @@ func (c *Console) activityOf(name string) *activity {
 	if c.o.Counters == nil {
 		return nil
 	}
-	s := windows[0]
-	for _, known := range windows {
-		if known.Name == name {
-			s = known
-		}
-	}
-	hours, to := c.o.Counters.Since(c.o.Clock().Add(-time.Duration(s.hours-1) * time.Hour))
+	s, since := windowOf(name, c.o.Clock())
+	hours, to := c.o.Counters.Since(since)
 	a := &activity{Span: s.Name, Spans: windows, To: to, Share: -1}
 	if len(hours) > 0 {
 		a.From = hours[0].Start

@@ -63,13 +63,8 @@ type knownModel struct {
 
 func (c *Console) models(w http.ResponseWriter, r *http.Request, p identity.Principal) {
 	d := modelsPage{Spans: windows}
-	span := windows[0]
-	for _, s := range windows {
-		if s.Name == r.URL.Query().Get("span") {
-			span = s
-		}
-	}
-	d.Span, d.Since = span.Name, c.o.Clock().Add(-time.Duration(span.hours-1)*time.Hour).UTC().Truncate(time.Hour)
+	span, since := windowOf(r.URL.Query().Get("span"), c.o.Clock())
+	d.Span, d.Since = span.Name, since
 	if c.o.Counters != nil {
 		for k, u := range c.o.Counters.Models(d.Since) {
 			d.Uses = append(d.Uses, modelUse{k, u})

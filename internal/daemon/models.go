@@ -88,14 +88,13 @@ func (c *Config) checkModels(p *complaints) {
 			}
 		}
 		if m.Fallback != "" {
-			other := slices.IndexFunc(c.Models, func(o ModelConfig) bool { return o.ID == m.Fallback })
-			switch {
+			switch other := c.model(m.Fallback); {
 			case m.Fallback == m.ID:
 				p.bad(field+".fallback", "name another model, or leave it out", "the model is its own fallback")
-			case other < 0:
+			case other == nil:
 				p.bad(field+".fallback", "name a model of this list", "no model is called %q", m.Fallback)
-			case c.Models[other].Provider != m.Provider:
-				p.bad(field+".fallback", "name a model of the provider "+m.Provider, "%s is of the provider %s, whose requests have another form", m.Fallback, c.Models[other].Provider)
+			case other.Provider != m.Provider:
+				p.bad(field+".fallback", "name a model of the provider "+m.Provider, "%s is of the provider %s, whose requests have another form", m.Fallback, other.Provider)
 			}
 		}
 		p.oneOf(field+".secrets", m.Secrets, "refuse", "mask")

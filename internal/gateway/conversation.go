@@ -127,8 +127,10 @@ const maxOutside = 16
 func (c *crossing) ungoverned(calls []string) (outside map[string]int) {
 	_, snap := c.g.view()
 	for _, name := range calls {
-		own := name[strings.LastIndex(name, "__")+1:]
-		own = strings.TrimPrefix(own, "_")
+		own := name
+		if i := strings.LastIndex(name, "__"); i >= 0 {
+			own = name[i+2:]
+		}
 		if snap.Lookup(name) != nil || snap.Lookup(own) != nil || strings.HasPrefix(own, "sallyport_") {
 			continue
 		}

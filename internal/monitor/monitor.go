@@ -121,8 +121,11 @@ const maxUse = 1 << 40
 
 // OfModel says what an entry counts as of a request to a model; false where it is of none, or counts as nothing.
 func OfModel(e audit.Entry) (k ModelKey, u ModelUse, is bool) {
+	if e.Model == "" {
+		return k, u, false
+	}
 	what, n := Of(e)
-	if e.Model == "" || n <= 0 {
+	if n <= 0 {
 		return k, u, false
 	}
 	switch what.What {

@@ -145,7 +145,7 @@ func (l *Library) embedNewest(ctx context.Context) error {
 
 // embedText fetches the embeddings of a text that are missing.
 func (l *Library) embedText(ctx context.Context, model string, m knowledge.Member) error {
-	if err := l.maySend(m, model); err != nil {
+	if _, err := l.maySend(m, model); err != nil {
 		return err
 	}
 	text, err := l.Text(ctx, m.Document, m.Version)
@@ -161,36 +161,20 @@ func (l *Library) embedText(ctx context.Context, model string, m knowledge.Membe
 		return err
 	}
 	for some := range slices.Chunk(missing, ask.MaxTexts) {
-		if err := l.maySend(m, model); err != nil { // its labels may have risen since
-			return err
-		}
-		d, err := l.Document(m.Document.ID())
-		if err != nil {
-			return err
-		}
 		var texts []string
 		for _, i := range some {
 			texts = append(texts, chunks[i])
 		}
-		detail, err := json.Marshal(map[string]any{"document": d.ID(), "version": m.Version.Version, "texts": len(texts)})
+		detail, err := json.Marshal(map[string]any{"document": m.Document.ID(), "version": m.Version.Version, "texts": len(texts)})
 		if err != nil {
 			return err
 		}
-		own := l.o.Embeddings.Own(audit.Entry{Action: embedAction, Actor: "rule:embed", Detail: detail}, func() ([]string, error) {
-			if err := l.maySend(m, model); err != nil {
-				return nil, err
-			}
-			now, err := l.Document(m.Document.ID())
-			if err != nil {
-				return nil, err
-			}
-			return now.Rights(m.Version.Version).Labels, nil
-		})
+		own := l.o.Embeddings.Own(audit.Entry{Action: embedAction, Actor: "rule:embed", Detail: detail}, func() ([]string, error) { return l.maySend(m, model) }) // labels may have risen since
 		vectors, err := ask.Embed(ctx, own, model, texts)
 		if err != nil {
 			return err
 		}
-		if err := l.o.Shelf.PutEmbeddings(ctx, d.ID(), model, texts, vectors); err != nil {
+		if err := l.o.Shelf.PutEmbeddings(ctx, m.Document.ID(), model, texts, vectors); err != nil {
 			return err
 		}
 	}
@@ -206,17 +190,17 @@ func (l *Library) embedText(ctx context.Context, model string, m knowledge.Membe
 	return nil
 }
 
-// maySend refuses a version that is gone, and one with labels that may not go to the model, by the labels that it has now.
-func (l *Library) maySend(m knowledge.Member, model string) error {
+// maySend returns the labels that a version has now. It refuses one that is gone, and one with labels that may not go to the model.
+func (l *Library) maySend(m knowledge.Member, model string) (labels []string, err error) {
 	d, err := l.Document(m.Document.ID())
 	if err != nil {
-		return err
+		return nil, err
 	}
 	now := d.Rights(m.Version.Version)
 	if now.Gone {
-		return noDocument(d.ID())
+		return nil, noDocument(d.ID())
 	}
-	return l.o.Embeddings.May(model, now.Labels)
+	return now.Labels, l.o.Embeddings.May(model, now.Labels)
 }
 
 // Embedding is a version's embeddings: by which model, and how many numbers each has.

@@ -49,6 +49,9 @@ func (e *embedder) embeddings() Embeddings {
 				if err := json.Unmarshal(body, &r); err != nil || form != wire.Embeddings {
 					return nil, fmt.Errorf("%s %w", form, err)
 				}
+				if _, err := labelled(); err != nil { // as it is read before a request leaves
+					return nil, err
+				}
 				if e.fails != nil {
 					if err := e.fails(r.Input); err != nil {
 						return nil, err
