@@ -21,8 +21,11 @@ import (
 // maxQuestions is how many questions of a session are looked up, the newest; a session has no more open.
 const maxQuestions = 200
 
-// timelineSteps is how many steps of a session are printed at most.
-const timelineSteps = 500
+// timelineSteps is how many steps of a session are printed at most, and timelineEntries of how many entries they are made: most calls have two to four.
+const (
+	timelineSteps   = 500
+	timelineEntries = 4 * timelineSteps
+)
 
 // step is one thing that happened in a session: a call with everything that is on record about it, or an act.
 type step struct {
@@ -98,7 +101,7 @@ func readTimeline(ctx context.Context, cl *client.Client, s *client.Session, aft
 	for _, a := range asked.Approvals {
 		in.Questions[a.ApprovalID] = approval.Approval{State: approval.State(a.State)}
 	}
-	for {
+	for !in.Newest && len(in.Entries) < timelineEntries {
 		page, err := cl.Audit(ctx, q)
 		if err != nil {
 			return nil, err
@@ -112,10 +115,12 @@ func readTimeline(ctx context.Context, cl *client.Client, s *client.Session, aft
 		}
 		q.After = page.Next
 		in.Newest = q.After == nil
-		if all := stepsOf(s, timeline.Of(in), timelineSteps); in.Newest || all.Next != nil {
-			return all, nil
-		}
 	}
+	all := stepsOf(s, timeline.Of(in), timelineSteps)
+	if all.Next == nil {
+		all.Next = q.After
+	}
+	return all, nil
 }
 
 // entryOf is an entry as the gateway has it.

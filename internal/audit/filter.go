@@ -35,13 +35,14 @@ type Filter struct {
 
 	From, To time.Time // From is included, To is not
 	Min      int64     // lowest index; "after=N" in a query is N+1, so that the last index seen asks for the next page
+	End      int64     // the first index that is not looked at; 0: none. Queries don't have it
 	Limit    int       // most entries to return, for who reads them; ParseFilter sets it, Match doesn't look at it
 }
 
 // Match reports whether the filter selects e.
 func (f Filter) Match(e Entry) bool {
 	is := func(want, got string) bool { return want == "" || want == got }
-	return e.Index >= f.Min &&
+	return e.Index >= f.Min && (f.End == 0 || e.Index < f.End) &&
 		is(f.Agent, e.Agent) && is(f.Session, e.Session) && is(f.Action, e.Action) && is(f.Decision, e.Decision) &&
 		is(f.Kind, string(e.Kind)) && is(f.Operation, e.Operation) && is(f.CallID, e.CallID) &&
 		is(f.Requester, e.Requester) && is(f.Type, e.Type) && is(f.Risk, e.Risk) && is(f.Severity, string(e.Severity)) &&

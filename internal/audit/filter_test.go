@@ -70,7 +70,7 @@ func TestFilterMatchesEachField(t *testing.T) {
 	e := sample(5)
 	e.Decision, e.Type, e.Severity, e.Event, e.Code, e.Approvers = "permit", "transfer_money", Critical, AccessViolation, "permission.denied", []string{"alice", "bob"}
 	right := Filter{Requester: e.Requester, Approver: "bob", Type: e.Type, Risk: e.Risk, Severity: "critical", Event: "access_violation", Code: e.Code, Agent: e.Agent, Session: e.Session, Action: e.Action, Decision: e.Decision, Kind: string(e.Kind), Operation: e.Operation,
-		CallID: e.CallID, From: e.At, To: e.At.Add(1), Min: 5}
+		CallID: e.CallID, From: e.At, To: e.At.Add(1), Min: 5, End: 6}
 	if !right.Match(e) || !(Filter{}).Match(e) || !(Filter{}).Match(Entry{}) {
 		t.Fatal("does not match")
 	}
@@ -85,6 +85,8 @@ func TestFilterMatchesEachField(t *testing.T) {
 			wrong.To = e.At
 		case "Min":
 			wrong.Min = 6
+		case "End":
+			wrong.End = 5
 		case "Limit", "Text":
 			continue
 		default:

@@ -28,9 +28,10 @@ import (
 const (
 	pageOfSessions = 50
 	// maxMoments bounds what one timeline shows; the newest are.
-	maxMoments = 120
-	// historyEntries is how many entries a timeline is made of: a call has two or three, so it is more than maxMoments calls.
-	historyEntries = 3 * maxMoments
+	maxMoments = 60
+	// historyEntries is how many entries a timeline is made of. Finding them is what the page costs: where one entry in a hundred is the session's, each takes reading a
+	// hundred. A call has two or three.
+	historyEntries = 2 * maxMoments
 	// historySearch bounds how many entries of the log are searched for them. The log has an index of sessions, so most are never read.
 	historySearch = 5_000_000
 	// maxQuestions bounds how many of a session's questions are read; the newest are.

@@ -3,12 +3,15 @@ package daemon
 import (
 	"cmp"
 	"context"
+	"math"
 	"slices"
 	"time"
 
+	"sallyport.example/internal/agent"
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/breaker"
 	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/search"
 )
 
 // BreakersConfig holds the thresholds of the circuit breakers.
@@ -41,9 +44,9 @@ const (
 	breakerDays = 24 * time.Hour
 )
 
-// breakerHistory is what circuit breakers take their state from: the newest entries, openings and closings of the last day, and which agents missed one that
-// they depend on, however long ago that was.
-func (d *Daemon) breakerHistory(ctx context.Context) ([]audit.Entry, error) {
+// breakerHistory is what circuit breakers take their state from, the oldest first: the newest entries, the openings and closings of the last day, and whether each agent that depends
+// on others missed one of them, however long ago that was.
+func (d *Daemon) breakerHistory(ctx context.Context, agents agent.Set) ([]audit.Entry, error) {
 	size, err := d.store.Size(ctx)
 	if err != nil {
 		return nil, err
@@ -51,8 +54,18 @@ func (d *Daemon) breakerHistory(ctx context.Context) ([]audit.Entry, error) {
 	newest := max(0, size-breakerEntries)
 	var all []audit.Entry
 	since := time.Now().Add(-breakerDays)
-	for _, f := range []audit.Filter{{Action: breaker.ActionOpen, From: since}, {Action: breaker.ActionClosed, From: since}, {Action: gateway.ActionDegraded}, {Action: gateway.ActionWhole}} {
+	for _, f := range []audit.Filter{{Action: breaker.ActionOpen, From: since}, {Action: breaker.ActionClosed, From: since}} {
 		older, err := d.entries(ctx, f, newest)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, older...)
+	}
+	for _, a := range agents.All() {
+		if len(a.DependsOn) == 0 {
+			continue
+		}
+		older, err := d.degraded(ctx, a.AgentID, newest)
 		if err != nil {
 			return nil, err
 		}
@@ -61,4 +74,15 @@ func (d *Daemon) breakerHistory(ctx context.Context) ([]audit.Entry, error) {
 	slices.SortFunc(all, func(a, b audit.Entry) int { return cmp.Compare(a.Index, b.Index) })
 	recent, err := d.entries(ctx, audit.Filter{Min: newest}, size)
 	return append(all, recent...), err
+}
+
+// degraded are the newest entry before index end that says that the agent misses another, and what says that it has it back. Such entries may be many, and only these are read.
+func (d *Daemon) degraded(ctx context.Context, agentID string, end int64) ([]audit.Entry, error) {
+	log := search.New(d.store, nil)
+	missed, err := log.Newest(ctx, audit.Filter{Agent: agentID, Action: gateway.ActionDegraded}, end, 1, math.MaxInt64)
+	if err != nil || len(missed.Entries) == 0 {
+		return nil, err
+	}
+	back, err := log.Newest(ctx, audit.Filter{Agent: agentID, Action: gateway.ActionWhole, Min: missed.Entries[0].Index}, end, 1, math.MaxInt64)
+	return append(missed.Entries, back.Entries...), err
 }

@@ -353,7 +353,7 @@ func (d *Daemon) buildGateway(ctx context.Context, agents agent.Set, policies *p
 			}
 			return s.Validate, nil
 		},
-		History:    d.breakerHistory,
+		History:    func(ctx context.Context) ([]audit.Entry, error) { return d.breakerHistory(ctx, agents) },
 		SeenMemory: d.config().MemoryLimit() / 4, // requests may hold half of it
 		Log:        d.o.Log,
 	})

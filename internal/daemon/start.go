@@ -402,21 +402,18 @@ func (d *Daemon) lastStart(ctx context.Context) (*startState, error) {
 
 // entries are those before index end that match the filter.
 func (d *Daemon) entries(ctx context.Context, f audit.Filter, end int64) (all []audit.Entry, err error) {
-	for {
+	for f.End = end; f.Min < end; f.Min++ {
 		page, next, err := d.store.Entries(ctx, f)
 		if err != nil {
 			return nil, err
 		}
-		for _, e := range page {
-			if e.Index < end {
-				all = append(all, e)
-			}
-		}
+		all = append(all, page...)
 		if next < 0 || next+1 >= end {
 			return all, nil
 		}
-		f.Min = next + 1
+		f.Min = next
 	}
+	return all, nil
 }
 
 // recentChanges are the changes of configuration and declarations that starts and reloads found lately, the newest first.

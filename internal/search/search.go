@@ -207,19 +207,17 @@ func (l *Log) since(ctx context.Context, t time.Time, first, size int64) (int64,
 
 // Between reads the entries from index from to end-1 that match the filter, which asks for no content.
 func Between(ctx context.Context, store Store, f audit.Filter, from, end int64) ([]audit.Entry, error) {
-	f.Min, f.From, f.To, f.Limit = from, time.Time{}, time.Time{}, maxPage
+	if from >= end {
+		return nil, nil
+	}
+	f.Min, f.End, f.From, f.To, f.Limit = from, end, time.Time{}, time.Time{}, maxPage
 	var found []audit.Entry
 	for {
 		page, next, err := store.Entries(ctx, f)
 		if err != nil {
 			return nil, err
 		}
-		for _, e := range page {
-			if e.Index >= end {
-				return found, nil
-			}
-			found = append(found, e)
-		}
+		found = append(found, page...)
 		if next < 0 || next+1 >= end {
 			return found, nil
 		}

@@ -256,6 +256,9 @@ func (r *Reader) Entries(ctx context.Context, f audit.Filter) (page []audit.Entr
 			return nil, -1, err
 		}
 	}
+	if f.End > 0 {
+		size = min(size, f.End)
+	}
 	keys := wanted(f)
 	for scanned := 0; from < size; scanned++ {
 		if from, err = r.candidate(ctx, keys, from, size); err != nil || from >= size {

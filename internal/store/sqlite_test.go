@@ -1001,7 +1001,7 @@ func testQuery(t *testing.T, segments bool) {
 			func() { f.Requester = pick("q", 6) }, func() { f.Type = pick("y", 70) }, func() { f.Approver = pick("p", 50) }, func() { f.Risk = pick("r", 3) },
 			func() { f.Code = "x" + pick("", 330) }, func() { f.Severity = []string{"info", "warning", "critical"}[rnd.IntN(3)] },
 			func() { f.Event = []string{"access_violation", "flow_violation", "kill_switched"}[rnd.IntN(3)] },
-			func() { f.Min = rnd.Int64N(size + 100) },
+			func() { f.Min = rnd.Int64N(size + 100) }, func() { f.End = 1 + rnd.Int64N(size+100) },
 			func() { f.From = all[rnd.IntN(len(all))].At.Add(time.Duration(rnd.IntN(3)-1) * time.Millisecond) },
 			func() { f.To = all[rnd.IntN(len(all))].At.Add(time.Duration(rnd.IntN(3)-1) * time.Millisecond) },
 		} {
