@@ -2,40 +2,44 @@ package console
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"html/template"
 	"slices"
 	"strings"
 	"time"
 
+	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/monitor"
 )
 
-// windows are the times that the overview can show, with the hours of one bar.
-var windows = []window{{"24h", 24, 1}, {"7d", 7 * 24, 6}}
+// windows are the times that pages can show, with the hours of one bar. The first is the last hour, by monitor.Fine, which only the overview can show.
+var windows = []window{{"1h", 0, 1}, {"24h", 24, 1}, {"7d", 7 * 24, 6}}
 
 type window struct {
 	Name         string
 	hours, inBar int
 }
 
-// windowOf is the window with the name, the first one if there is none of it; since is the beginning of its first hour.
-func windowOf(name string, now time.Time) (w window, since time.Time) {
-	w = windows[0]
-	for _, known := range windows {
-		if known.Name == name {
-			w = known
-		}
+// windowOf is the window of these with the name, the one of a day if there is none of it.
+func windowOf(name string, known []window) window {
+	if i := slices.IndexFunc(known, func(w window) bool { return w.Name == name }); i >= 0 {
+		return known[i]
 	}
-	return w, now.Add(-time.Duration(w.hours-1) * time.Hour).UTC().Truncate(time.Hour)
+	return windows[1]
+}
+
+// since is the beginning of its first hour.
+func (w window) since(now time.Time) time.Time {
+	return now.Add(-time.Duration(w.hours-1) * time.Hour).UTC().Truncate(time.Hour)
 }
 
 // activity is what happened in a span, by the counters of the log.
 type activity struct {
 	Span  string
 	Spans []window
-	From  time.Time // of the first hour
+	From  time.Time // of the first bar
 	To    int64     // the entry up to which was counted
 
 	Ran, Silent, Asked, Refused, Failed, Approved, Rejected int64
@@ -44,6 +48,22 @@ type activity struct {
 	Bars    template.HTML
 	Agents  []agentActivity
 	Blocked []blockedFor
+	Unasked []ranUnasked
+	Rules   rulesOf
+}
+
+// ranUnasked is an operation whose calls ran without anybody being asked.
+type ranUnasked struct {
+	Operation, Label string // how its arguments are classified; "": the catalogue doesn't have it
+	Count            int64
+	Path             string // of the page of the log with its calls
+}
+
+// rulesOf are the rules that asked most, and how fast people answered.
+type rulesOf struct {
+	Rules  []askedFor
+	Median string // from a question to the answer that decided it; "": nobody answered
+	Of     int    // the newest questions, where there were more; 0: all
 }
 
 // agentActivity is what one agent did.
@@ -92,6 +112,10 @@ const (
 	shownAgents  = 20
 	shownBlocked = 8
 	shownNames   = 3 // agents of one reason
+	shownRules   = 4
+	shownUnasked = 4
+	// countedQuestions bounds the questions that the overview counts by rules: they are read from the store.
+	countedQuestions = 200
 )
 
 // refusedFor are the reasons of refusals, in few words.
@@ -108,11 +132,16 @@ func (c *Console) activityOf(name string) *activity {
 	if c.o.Counters == nil {
 		return nil
 	}
-	s, since := windowOf(name, c.o.Clock())
-	hours, to := c.o.Counters.Since(since)
-	a := &activity{Span: s.Name, Spans: windows, To: to, Share: -1}
-	if len(hours) > 0 {
-		a.From = hours[0].Start
+	s := windowOf(name, windows)
+	a := &activity{Span: s.Name, Spans: windows, Share: -1}
+	var slots []monitor.Slot
+	if s.hours == 0 {
+		slots, a.To = c.o.Counters.Lately()
+	} else {
+		slots, a.To = c.o.Counters.Since(s.since(c.o.Clock()))
+	}
+	if len(slots) > 0 {
+		a.From = slots[0].Start
 	}
 	agents := map[string]*agentActivity{}
 	of := func(id string) *agentActivity {
@@ -122,7 +151,8 @@ func (c *Console) activityOf(name string) *activity {
 		return agents[id]
 	}
 	blocked := map[string]map[string]int64{} // code -> agent -> refusals
-	for k, n := range monitor.Total(hours) {
+	counts, unasked := monitor.Total(slots)
+	for k, n := range counts {
 		one := &agentActivity{}
 		if k.Agent != "" {
 			one = of(k.Agent)
@@ -151,7 +181,7 @@ func (c *Console) activityOf(name string) *activity {
 	if answers := a.Approved + a.Rejected; answers > 0 {
 		a.Share = 100 * a.Approved / answers
 	}
-	a.Bars = bars("activity", hours, s.inBar, "", 560, 72)
+	a.Bars = bars("calls", slots, s.inBar, "", 560, 72)
 	c.declaredAgents(of)
 	for _, one := range agents {
 		a.Agents = append(a.Agents, *one)
@@ -161,10 +191,45 @@ func (c *Console) activityOf(name string) *activity {
 	})
 	a.Agents = a.Agents[:min(len(a.Agents), shownAgents)]
 	for i := range a.Agents {
-		a.Agents[i].Spark = bars("", hours, s.inBar, a.Agents[i].ID, 96, 18)
+		a.Agents[i].Spark = bars("", slots, s.inBar, a.Agents[i].ID, 96, 18)
 	}
 	a.Blocked = reasonsOf(blocked)
+	delete(unasked, monitor.Others) // no page has them
+	for operation, n := range unasked {
+		a.Unasked = append(a.Unasked, ranUnasked{Operation: operation, Count: n, Path: link("/audit", "kind", "intent", "operation", operation, "from", a.From.UTC().Format(time.RFC3339))})
+	}
+	slices.SortFunc(a.Unasked, func(x, y ranUnasked) int {
+		return cmp.Or(cmp.Compare(y.Count, x.Count), strings.Compare(x.Operation, y.Operation))
+	})
+	a.Unasked = a.Unasked[:min(len(a.Unasked), shownUnasked)]
 	return a
+}
+
+// classify adds the label of an operation that ran unasked.
+func (a *activity) classify(t catalogue.ToolView) {
+	for i := range a.Unasked {
+		if a.Unasked[i].Operation == t.Operation {
+			a.Unasked[i].Label = toolRow{ToolView: t}.Labelled()
+		}
+	}
+}
+
+// askedIn adds the rules that asked in the span.
+func (c *Console) askedIn(ctx context.Context, a *activity) error {
+	figures, err := c.o.Gateway.Desk().RuleFigures(ctx, a.From, countedQuestions)
+	if err != nil {
+		return err
+	}
+	for _, rule := range figures.Rules[:min(len(figures.Rules), shownRules)] {
+		a.Rules.Rules = append(a.Rules.Rules, askedOf(rule))
+	}
+	if figures.Answered > 0 {
+		a.Rules.Median = length(figures.Median)
+	}
+	if figures.Cut {
+		a.Rules.Of = figures.Questions
+	}
+	return nil
 }
 
 // declaredAgents adds those that did nothing, and says how each stands.
@@ -205,13 +270,13 @@ func reasonsOf(blocked map[string]map[string]int64) (all []blockedFor) {
 	return all[:min(len(all), shownBlocked)]
 }
 
-// bars draws what happened, so many hours a bar: refused and failed on top, then what was asked, then what ran; of one agent, "": of all.
+// bars draws what happened, so many slots a bar: refused and failed on top, then what was asked, then what ran; of one agent, "": of all.
 // With an id the picture speaks for itself, without one it is decoration beside its figures.
-func bars(id string, hours []monitor.Hour, inBar int, agent string, width, height float64) template.HTML {
+func bars(id string, slots []monitor.Slot, inBar int, agent string, width, height float64) template.HTML {
 	type sums struct{ ran, asked, refused int64 }
 	var all []sums
 	most := int64(1)
-	for i, h := range hours {
+	for i, h := range slots {
 		if i%inBar == 0 {
 			all = append(all, sums{})
 		}
@@ -236,7 +301,7 @@ func bars(id string, hours []monitor.Hour, inBar int, agent string, width, heigh
 	step := width / float64(max(len(all), 1))
 	for i, s := range all {
 		x, y := float64(i)*step, height
-		at := hours[i*inBar].Start.Format("2 Jan 15:04")
+		at := slots[i*inBar].Start.Format("2 Jan 15:04")
 		tip := fmt.Sprintf("%s: %d ran, %d asked, %d refused or failed", at, s.ran, s.asked, s.refused)
 		if s.ran+s.asked+s.refused > 0 {
 			words = append(words, tip+".")

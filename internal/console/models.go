@@ -62,9 +62,9 @@ type knownModel struct {
 }
 
 func (c *Console) models(w http.ResponseWriter, r *http.Request, p identity.Principal) {
-	d := modelsPage{Spans: windows}
-	span, since := windowOf(r.URL.Query().Get("span"), c.o.Clock())
-	d.Span, d.Since = span.Name, since
+	d := modelsPage{Spans: windows[1:]}
+	span := windowOf(r.URL.Query().Get("span"), d.Spans)
+	d.Span, d.Since = span.Name, span.since(c.o.Clock())
 	if c.o.Counters != nil {
 		for k, u := range c.o.Counters.Models(d.Since) {
 			d.Uses = append(d.Uses, modelUse{k, u})

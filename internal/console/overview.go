@@ -94,7 +94,9 @@ func (c *Console) overviewOf(r *http.Request, p identity.Principal) overviewPage
 			}
 		}
 		slices.SortFunc(d.Stopped, func(a, b stoppedAgent) int { return strings.Compare(a.ID, b.ID) })
-		d.Activity = c.activityOf(r.URL.Query().Get("span"))
+		if d.Activity = c.activityOf(r.URL.Query().Get("span")); d.Activity != nil {
+			missing("the rules that asked", c.askedIn(ctx, d.Activity))
+		}
 		for _, a := range c.o.Agents().All() {
 			if _, aside := c.o.Gateway.Standing().Quarantined(a.AgentID); aside {
 				d.Quarantined++
@@ -124,9 +126,12 @@ func (c *Console) overviewOf(r *http.Request, p identity.Principal) overviewPage
 				d.Down++
 			}
 		}
-		for _, t := range c.o.Gateway.Catalogue().Tools() {
+		for _, t := range c.o.Gateway.Catalogue().ToolViews() {
+			if d.Activity != nil {
+				d.Activity.classify(t)
+			}
 			if t.Standing == catalogue.Quarantined || t.Standing != catalogue.Gone && (t.PendingHash != "" || len(t.Suspicions) > 0) { // this includes those that no entry names
-				d.Tools = append(d.Tools, t)
+				d.Tools = append(d.Tools, t.Tool)
 			}
 			if t.Unread && t.Standing != catalogue.Gone {
 				d.Unread++

@@ -3,6 +3,7 @@ package console
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -19,6 +20,7 @@ import (
 	"sallyport.example/internal/desk"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/identity"
+	"sallyport.example/internal/monitor"
 	"sallyport.example/internal/session"
 )
 
@@ -31,12 +33,16 @@ func BenchmarkPages(b *testing.B) {
 	}
 	w := newPagesWorld(b)
 	newest := w.fill(requests, entries)
+	w.c.o.Counters = monitor.New(w.store, time.Now, slog.New(slog.DiscardHandler))
+	if err := w.c.o.Counters.CatchUp(b.Context()); err != nil {
+		b.Fatal(err)
+	}
 	p := identity.Principal{Kind: identity.Person, ID: "ann", Roles: []identity.Role{identity.Approver, identity.Viewer, identity.Operator, identity.Auditor}}
 	w.c.mu.Lock()
 	w.c.signIns["ann"] = signIn{who: func() (identity.Principal, error) { return p, nil }, grant: grant{until: time.Now().Add(time.Hour)}}
 	w.c.mu.Unlock()
 	for _, path := range []string{
-		"/", "/approvals", "/approvals?risk=HIGH", "/approvals?agent=worker", "/approvals?state=rejected", "/approvals/count", "/approvals/" + newest.ID, "/approvals/" + newest.ID + "/similar",
+		"/", "/?span=1h", "/approvals", "/approvals?risk=HIGH", "/approvals?agent=worker", "/approvals?state=rejected", "/approvals/count", "/approvals/" + newest.ID, "/approvals/" + newest.ID + "/similar",
 		"/sessions", "/sessions/" + newest.Session, "/agents", "/agents/worker", "/tools", "/tools/rules", "/audit", "/audit?since=24h&decision=deny", "/audit/4000",
 	} {
 		b.Run(strings.ReplaceAll(strings.ReplaceAll(path, newest.ID, "ID"), newest.Session, "ID"), func(b *testing.B) {

@@ -83,6 +83,10 @@ type askedFor struct {
 	Words string
 }
 
+func askedOf(rule desk.RuleFigure) askedFor {
+	return askedFor{rule, cmp.Or(ruleWords[rule.Code], rule.Code)}
+}
+
 // Always tells whether people approved each question of the rule, and often enough to ask whether it is needed.
 func (a askedFor) Always() bool { return a.Approved >= 10 && a.Rejected == 0 }
 
@@ -125,7 +129,8 @@ func (c *Console) countRules(ctx context.Context, d *tuningPage) error {
 	if c.o.Counters != nil {
 		hours, _ := c.o.Counters.Since(since)
 		refused := map[string]*blockedFor{}
-		for k, n := range monitor.Total(hours) {
+		counts, _ := monitor.Total(hours)
+		for k, n := range counts {
 			if k.What != monitor.Refused {
 				continue
 			}
@@ -141,13 +146,13 @@ func (c *Console) countRules(ctx context.Context, d *tuningPage) error {
 			return cmp.Or(cmp.Compare(b.Count, a.Count), strings.Compare(a.Code, b.Code))
 		})
 	}
-	figures, err := c.o.Gateway.Desk().RuleFigures(ctx, since)
+	figures, err := c.o.Gateway.Desk().RuleFigures(ctx, since, desk.RuleQuestions)
 	if err != nil {
 		return err
 	}
 	d.Counted, d.Cut = figures.Questions, figures.Cut
 	for _, rule := range figures.Rules {
-		d.Rules = append(d.Rules, askedFor{rule, cmp.Or(ruleWords[rule.Code], rule.Code)})
+		d.Rules = append(d.Rules, askedOf(rule))
 	}
 	return nil
 }

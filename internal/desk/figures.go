@@ -36,25 +36,30 @@ type RuleFigure struct {
 // RuleFigures are those of all rules that asked, the one that asked most first.
 type RuleFigures struct {
 	Rules     []RuleFigure
-	Questions int  // that were counted
-	Cut       bool // there were more: only the newest were counted
+	Questions int           // that were counted
+	Cut       bool          // there were more: only the newest were counted
+	Answered  int           // of them, those that people decided
+	Median    time.Duration // that these took, from the question to the answer that decided
 }
 
 const (
-	ruleQuestions = 2000 // the page that shows them stays under 100 ms of the server's time (BenchmarkPages in internal/console)
+	// RuleQuestions is how many questions are counted at most: the page that shows them stays under 100 ms of the server's time (BenchmarkPages in internal/console).
+	RuleQuestions = 2000
 	rulePage      = 500
 )
 
-// RuleFigures counts the questions since a time by the rules that asked them. Drills are among them: figures without them would tell who looks which ones they are.
-func (d *Desk) RuleFigures(ctx context.Context, since time.Time) (RuleFigures, error) {
+// RuleFigures counts the questions since a time by the rules that asked them, the newest so many at most. Drills are among them: figures without them would tell who looks which ones they are.
+func (d *Desk) RuleFigures(ctx context.Context, since time.Time, most int) (RuleFigures, error) {
 	var f RuleFigures
+	var took []time.Duration
+	size := min(most+1, rulePage)
 	rules := map[string]*RuleFigure{}
 	for after, more := "", true; more && !f.Cut; {
-		page, err := d.o.Store.Approvals(ctx, Filter{Now: d.o.Now(), After: after, Limit: rulePage})
+		page, err := d.o.Store.Approvals(ctx, Filter{Now: d.o.Now(), After: after, Limit: size})
 		if err != nil {
 			return RuleFigures{}, err
 		}
-		more = len(page) == rulePage
+		more = len(page) == size
 		for _, a := range page {
 			after = a.ID
 			if a.State == approval.Damaged {
@@ -64,10 +69,13 @@ func (d *Desk) RuleFigures(ctx context.Context, since time.Time) (RuleFigures, e
 				more = false
 				break
 			}
-			if f.Cut = f.Questions == ruleQuestions; f.Cut {
+			if f.Cut = f.Questions == most; f.Cut {
 				break
 			}
 			f.Questions++
+			if one, ok := answeredIn(a); ok {
+				took = append(took, one)
+			}
 			for _, code := range rulesThatAsked(a.Reasons) {
 				if rules[code] == nil {
 					rules[code] = &RuleFigure{Code: code, Newest: a.ID, Operation: a.Operation}
@@ -82,7 +90,20 @@ func (d *Desk) RuleFigures(ctx context.Context, since time.Time) (RuleFigures, e
 	slices.SortFunc(f.Rules, func(a, b RuleFigure) int {
 		return cmp.Or(cmp.Compare(b.Asked, a.Asked), strings.Compare(a.Code, b.Code))
 	})
+	if f.Answered = len(took); f.Answered > 0 {
+		slices.Sort(took)
+		f.Median = took[(len(took)-1)/2]
+	}
 	return f, nil
+}
+
+// answeredIn is how long people took to decide a question; false where none did.
+func answeredIn(a approval.Approval) (time.Duration, bool) {
+	decided := map[approval.State]approval.Decision{approval.Approved: approval.Approve, approval.Spent: approval.Approve, approval.Rejected: approval.Reject}[a.State]
+	if len(a.Votes) == 0 || a.Votes[len(a.Votes)-1].Decision != decided {
+		return 0, false
+	}
+	return max(a.Votes[len(a.Votes)-1].At.Sub(a.CreatedAt), 0), true
 }
 
 // add counts a question.

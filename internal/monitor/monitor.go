@@ -1,4 +1,4 @@
-// Package monitor counts what happened, by the hour: from the entries of the log, and from nothing else.
+// Package monitor counts what happened, by the hour, and of the last hour by five minutes: from the entries of the log, and from nothing else.
 //
 // Promises: the counters are what a recount of the log gives, up to the entry that they name; they are kept in memory for a week, and counted anew
 // after a start; they never hold up what writes the log. They are bounded: in an hour with more agents and codes than are kept apart, the rest
@@ -10,7 +10,6 @@ import (
 	"encoding/json"
 	"log/slog"
 	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -40,9 +39,13 @@ type Key struct {
 // Others is the agent of what is not counted apart.
 const Others = "(others)"
 
+// Fine is the shorter time by which is counted.
+const Fine = 5 * time.Minute
+
 const (
 	keptHours = 7*24 + 1
-	maxKeys   = 2000 // of one hour
+	keptFine  = 13   // slots of Fine: an hour, and the one that is under way
+	maxKeys   = 2000 // of one slot
 	pageSize  = 1000
 	lookEvery = time.Second
 )
@@ -96,6 +99,20 @@ func Of(e audit.Entry) (k Key, n int64) {
 		return k, 0
 	}
 	return k, 1
+}
+
+// Unasked is the operation that an entry says ran without anybody being asked: no person was, and no silence was waited for. "": the entry says no such thing.
+func Unasked(e audit.Entry) string {
+	if e.Kind != audit.Intent || e.Shadow || e.Model != "" || len(e.Approvers) > 0 {
+		return ""
+	}
+	var detail struct {
+		Approval string `json:"approval_id"`
+	}
+	if len(e.Detail) > 0 && (json.Unmarshal(e.Detail, &detail) != nil || detail.Approval != "") {
+		return ""
+	}
+	return e.Operation
 }
 
 // ModelKey is what is counted apart of requests to models.
@@ -170,8 +187,9 @@ type Counters struct {
 	now  func() time.Time
 	warn *slog.Logger
 
-	mu    sync.Mutex // guards the rest
-	hours map[time.Time]map[Key]int64
+	mu    sync.Mutex // guards the rest; the maps themselves stay the same
+	hours map[time.Time]*Slot
+	fine  map[time.Time]*Slot // of Fine
 	uses  map[time.Time]map[ModelKey]ModelUse
 	to    int64 // the next entry to be counted
 	begun bool
@@ -179,7 +197,7 @@ type Counters struct {
 
 // New returns counters that have counted nothing.
 func New(log Log, now func() time.Time, warn *slog.Logger) *Counters {
-	return &Counters{log: log, now: now, warn: warn, hours: map[time.Time]map[Key]int64{}, uses: map[time.Time]map[ModelKey]ModelUse{}}
+	return &Counters{log: log, now: now, warn: warn, hours: map[time.Time]*Slot{}, fine: map[time.Time]*Slot{}, uses: map[time.Time]map[ModelKey]ModelUse{}}
 }
 
 // Run counts until ctx ends.
@@ -240,8 +258,9 @@ func (c *Counters) add(page []audit.Entry, next, size int64) {
 	defer c.mu.Unlock()
 	for _, e := range page {
 		c.to = e.Index + 1
-		if k, n := Of(e); n > 0 {
-			c.count(e.At.UTC().Truncate(time.Hour), k, n)
+		slotOf(c.hours, e.At, time.Hour).count(e)
+		if !e.At.Before(c.oldestFine()) {
+			slotOf(c.fine, e.At, Fine).count(e)
 		}
 		if k, u, is := OfModel(e); is {
 			c.use(e.At.UTC().Truncate(time.Hour), k, u)
@@ -254,21 +273,39 @@ func (c *Counters) add(page []audit.Entry, next, size int64) {
 		c.to = max(c.to, size)
 	}
 	c.begun = c.begun || len(page) > 0 || next < 0
-	maps.DeleteFunc(c.hours, func(hour time.Time, _ map[Key]int64) bool { return hour.Before(c.oldest()) })
+	maps.DeleteFunc(c.hours, func(hour time.Time, _ *Slot) bool { return hour.Before(c.oldest()) })
+	maps.DeleteFunc(c.fine, func(at time.Time, _ *Slot) bool { return at.Before(c.oldestFine()) })
 	maps.DeleteFunc(c.uses, func(hour time.Time, _ map[ModelKey]ModelUse) bool { return hour.Before(c.oldest()) })
 }
 
-// count adds to the counter of a key. It holds mu.
-func (c *Counters) count(hour time.Time, k Key, n int64) {
-	of := c.hours[hour]
-	if of == nil {
-		of = map[Key]int64{}
-		c.hours[hour] = of
+// oldestFine is the beginning of the shorter times that are kept.
+func (c *Counters) oldestFine() time.Time {
+	return c.now().UTC().Truncate(Fine).Add(-(keptFine - 1) * Fine)
+}
+
+// slotOf is the slot that a time is in.
+func slotOf(slots map[time.Time]*Slot, at time.Time, long time.Duration) *Slot {
+	start := at.UTC().Truncate(long)
+	if slots[start] == nil {
+		slots[start] = &Slot{Start: start, Counts: map[Key]int64{}, Unasked: map[string]int64{}}
 	}
-	if _, known := of[k]; !known && len(of) >= maxKeys {
-		k = Key{Agent: Others, What: k.What}
+	return slots[start]
+}
+
+// count adds what an entry counts as.
+func (s *Slot) count(e audit.Entry) {
+	if k, n := Of(e); n > 0 {
+		if _, known := s.Counts[k]; !known && len(s.Counts) >= maxKeys {
+			k = Key{Agent: Others, What: k.What}
+		}
+		s.Counts[k] += n
 	}
-	of[k] += n
+	if operation := Unasked(e); operation != "" {
+		if _, known := s.Unasked[operation]; !known && len(s.Unasked) >= maxKeys {
+			operation = Others
+		}
+		s.Unasked[operation]++
+	}
 }
 
 // use adds to what a model was used for. It holds mu.
@@ -300,42 +337,46 @@ func (c *Counters) Models(from time.Time) map[ModelKey]ModelUse {
 	return all
 }
 
-// Hour is what happened in an hour.
-type Hour struct {
-	Start  time.Time
-	Counts map[Key]int64
+// Slot is what happened in an hour, or in a shorter time.
+type Slot struct {
+	Start   time.Time
+	Counts  map[Key]int64
+	Unasked map[string]int64 // by operation: calls that ran without anybody being asked
 }
 
 // Since returns the hours from the one with the time on, the oldest first, those without anything too; and the entry up to which was counted.
-func (c *Counters) Since(from time.Time) (hours []Hour, to int64) {
+func (c *Counters) Since(from time.Time) (hours []Slot, to int64) {
+	return c.slots(c.hours, from, time.Hour, keptHours)
+}
+
+// Lately returns the last hour in slots of Fine, the oldest first, and the entry up to which was counted.
+func (c *Counters) Lately() (slots []Slot, to int64) {
+	return c.slots(c.fine, c.oldestFine(), Fine, keptFine)
+}
+
+func (c *Counters) slots(of map[time.Time]*Slot, from time.Time, long time.Duration, most int) (all []Slot, to int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for at, end := from.UTC().Truncate(time.Hour), c.now().UTC(); !at.After(end) && len(hours) < keptHours; at = at.Add(time.Hour) {
-		hours = append(hours, Hour{at, maps.Clone(c.hours[at])})
+	for at, end := from.UTC().Truncate(long), c.now().UTC(); !at.After(end) && len(all) < most; at = at.Add(long) {
+		s := Slot{Start: at}
+		if known := of[at]; known != nil {
+			s.Counts, s.Unasked = maps.Clone(known.Counts), maps.Clone(known.Unasked)
+		}
+		all = append(all, s)
 	}
-	return hours, c.to
+	return all, c.to
 }
 
-// Total adds up what the hours have of each key.
-func Total(hours []Hour) map[Key]int64 {
-	all := map[Key]int64{}
-	for _, h := range hours {
-		for k, n := range h.Counts {
-			all[k] += n
+// Total adds up what the slots have of each key, and how often each operation ran unasked.
+func Total(slots []Slot) (counts map[Key]int64, unasked map[string]int64) {
+	counts, unasked = map[Key]int64{}, map[string]int64{}
+	for _, s := range slots {
+		for k, n := range s.Counts {
+			counts[k] += n
+		}
+		for operation, n := range s.Unasked {
+			unasked[operation] += n
 		}
 	}
-	return all
-}
-
-// Agents are the agents that the hours name, in order.
-func Agents(hours []Hour) []string {
-	seen := map[string]bool{}
-	for _, h := range hours {
-		for k := range h.Counts {
-			if k.Agent != "" {
-				seen[k.Agent] = true
-			}
-		}
-	}
-	return slices.Sorted(maps.Keys(seen))
+	return counts, unasked
 }

@@ -53,6 +53,11 @@ func recount(l *memoryLog, from time.Time) map[Key]int64 {
 	return all
 }
 
+func counts(slots []Slot) map[Key]int64 {
+	all, _ := Total(slots)
+	return all
+}
+
 // Every kind of entry counts as what it is.
 func TestOf(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -146,7 +151,7 @@ func TestCountersAreARecount(t *testing.T) {
 				t.Fatal(err)
 			}
 			hours, to := c.Since(c.oldest())
-			if got, want := Total(hours), recount(l, c.oldest()); !maps.Equal(got, want) || to != int64(len(l.entries)) {
+			if got, want := counts(hours), recount(l, c.oldest()); !maps.Equal(got, want) || to != int64(len(l.entries)) {
 				t.Errorf("%d at a time: counted %v up to %d, a recount of %d gives %v", scans, got, to, len(l.entries), want)
 			}
 		}
@@ -176,5 +181,57 @@ func TestCountersAreBounded(t *testing.T) {
 	}
 	if len(hours[0].Counts) > maxKeys+10 || sum != 3*maxKeys || hours[0].Counts[Key{Others, Ran, ""}] == 0 {
 		t.Errorf("%d counters, %d calls", len(hours[0].Counts), sum)
+	}
+}
+
+// What ran without anybody being asked is counted by operation: not what people or silence permitted, nor what only observing let through.
+func TestUnasked(t *testing.T) {
+	for name, c := range map[string]struct {
+		e    audit.Entry
+		want string
+	}{
+		"unasked":             {audit.Entry{Kind: audit.Intent, Operation: "mail.search"}, "mail.search"},
+		"with a detail":       {audit.Entry{Kind: audit.Intent, Operation: "mail.search", Detail: json.RawMessage(`{"plan_step":"1"}`)}, "mail.search"},
+		"approved":            {audit.Entry{Kind: audit.Intent, Operation: "mail.send", Approvers: []string{"ann"}, Detail: json.RawMessage(`{"approval_id":"appr_1"}`)}, ""},
+		"silence":             {audit.Entry{Kind: audit.Intent, Operation: "mail.send", Detail: json.RawMessage(`{"approval_id":"appr_1","permitted_by":"silence"}`)}, ""},
+		"observed":            {audit.Entry{Kind: audit.Intent, Operation: "mail.send", Shadow: true}, ""},
+		"a request to models": {audit.Entry{Kind: audit.Intent, Operation: "model.m", Model: "m"}, ""},
+		"an outcome":          {audit.Entry{Kind: audit.Outcome, Operation: "mail.search", Decision: "ok"}, ""},
+		"an unknown form":     {audit.Entry{Kind: audit.Intent, Operation: "mail.send", Detail: json.RawMessage(`{"approval_id":7}`)}, ""},
+	} {
+		if got := Unasked(c.e); got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+	l := &memoryLog{}
+	for i := range maxKeys + 9 {
+		l.add(noon, audit.Entry{Kind: audit.Intent, Operation: fmt.Sprint("o", i)})
+	}
+	c := New(l, func() time.Time { return noon }, slog.New(slog.DiscardHandler))
+	if err := c.CatchUp(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	hours, _ := c.Since(noon)
+	if _, unasked := Total(hours); len(unasked) != maxKeys+1 || unasked[Others] != 9 || unasked["o3"] != 1 {
+		t.Errorf("%d operations, %d others", len(unasked), unasked[Others])
+	}
+}
+
+// The last hour is a recount of the log by five minutes, whenever it is looked at.
+func TestLately(t *testing.T) {
+	l := &memoryLog{scans: 7}
+	at := noon
+	c := New(l, func() time.Time { return at }, slog.New(slog.DiscardHandler))
+	for i := range 300 {
+		at = at.Add(47 * time.Second)
+		l.add(at, audit.Entry{Kind: audit.Outcome, Action: "call", Agent: fmt.Sprint("agent-", i%5), Operation: "mail.search", Decision: "ok"})
+		if err := c.CatchUp(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		slots, to := c.Lately()
+		from := at.Truncate(Fine).Add(-time.Hour)
+		if got, want := counts(slots), recount(l, from); !maps.Equal(got, want) || to != int64(len(l.entries)) || len(slots) != 13 || !slots[0].Start.Equal(from) || len(c.fine) > 13 {
+			t.Fatalf("at %s: %v, a recount gives %v; %d slots from %s", at, got, want, len(slots), slots[0].Start)
+		}
 	}
 }
