@@ -120,7 +120,7 @@ func (c *cli) listRuns() *cobra.Command {
 			if r.Verdict != nil {
 				why = r.Verdict.Code
 			}
-			t.row(r.RunID, r.AgentID, r.Status, r.Requester, r.Started, cited, why)
+			t.row(r.RunID, r.AgentID, runWords(r.Status), r.Requester, r.Started, cited, why)
 		}
 		for _, f := range page.Figures {
 			t.line("%s in the last 24 hours: %d runs, %d timed out, %d invalid, %d with what an agent said; %d of %d citations verified, %d of %d quotes matched", f.AgentID, f.Runs, f.Timeouts, f.Invalid, f.Returned,
@@ -151,7 +151,7 @@ func (c *cli) cancelRun() *cobra.Command {
 func (t *table) run(r *client.Run) {
 	t.field("run", r.RunID)
 	t.field("agent", r.AgentID)
-	t.field("status", r.Status)
+	t.field("status", runWords(r.Status))
 	t.field("for", r.Requester)
 	t.field("session", r.SessionID)
 	t.field("started", r.Started)

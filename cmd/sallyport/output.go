@@ -15,6 +15,8 @@ import (
 
 	"sallyport.example/internal/approval"
 	"sallyport.example/internal/display"
+	runs "sallyport.example/internal/run"
+	"sallyport.example/internal/session"
 )
 
 var formats = []string{"table", "json", "yaml"}
@@ -133,8 +135,12 @@ func tint(word string) tinted {
 // tintState is the state of a request in readers' words, in the colour of the state.
 func tintState(state string) tinted { return tinted{stateWords(state), tint(state).colour} }
 
-// stateWords is the state of a request in readers' words.
+// stateWords is the state of a request in readers' words, as on the pages; so are the others.
 func stateWords(state string) string { return approval.State(state).Words() }
+
+func planWords(state string) string           { return session.PlanState(state).Words() }
+func recommendationWords(state string) string { return runs.RecommendationState(state).Words() }
+func runWords(status string) string           { return runs.Status(status).Words() }
 
 const cellWidth = 100
 

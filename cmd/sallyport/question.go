@@ -392,7 +392,7 @@ func (s *sheet) plan(a *client.Approval) {
 	if a.Plan == nil {
 		return
 	}
-	s.field("plan", fmt.Sprintf("%s, %s, %d steps; > marks those with %s", a.Plan.PlanID, a.Plan.State, len(a.Plan.Steps), a.Operation))
+	s.field("plan", fmt.Sprintf("%s, %s, %d steps; > marks those with %s", a.Plan.PlanID, planWords(a.Plan.State), len(a.Plan.Steps), a.Operation))
 	for i, step := range a.Plan.Steps {
 		if i == shownSteps {
 			s.field("", fmt.Sprintf("and %d steps more: sallyport sessions show %s", len(a.Plan.Steps)-i, a.SessionID))

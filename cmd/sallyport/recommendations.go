@@ -31,7 +31,7 @@ func (c *cli) listRecommendations() *cobra.Command {
 				if r.Call != nil {
 					risk = r.Call.Risk
 				}
-				t.row(r.RecommendationID, r.AgentID, r.Action, r.State, risk, r.Requester, r.At, r.Why)
+				t.row(r.RecommendationID, r.AgentID, r.Action, recommendationWords(r.State), risk, r.Requester, r.At, r.Why)
 			}
 			if page.Next != "" {
 				t.line("there are older ones: --output json has \"next\"")
@@ -147,7 +147,7 @@ not taken.`,
 		return c.judged(all, good, func(t *table) {
 			t.row("RECOMMENDATION", "STATE", "PROBLEM")
 			for _, one := range all {
-				t.row(one.RecommendationID, one.State, one.Problem)
+				t.row(one.RecommendationID, recommendationWords(one.State), one.Problem)
 			}
 		})
 	})
@@ -196,7 +196,7 @@ func (t *table) recommendation(r *client.Recommendation) {
 	t.field("for", r.Requester)
 	t.field("at", r.At)
 	t.field("recommends", r.Action)
-	t.field("state", r.State)
+	t.field("state", recommendationWords(r.State))
 	t.field("why", r.Why)
 	if call := r.Call; call != nil {
 		t.field("calls", call.Operation)

@@ -66,7 +66,7 @@ func (c *cli) sessionList() *cobra.Command {
 				}
 				plan := ""
 				if s.Plan != nil {
-					plan = s.Plan.State
+					plan = planWords(s.Plan.State)
 				}
 				t.row(s.SessionID, s.AgentID, s.State, s.Phase, words, plan, budgetLeft(s), s.OpenedAt)
 			}
@@ -247,7 +247,7 @@ func sessionRows(s *client.Session, width int) (rows []string, whole bool) {
 	if s.Plan == nil {
 		return t.rows, true
 	}
-	t.field("plan", fmt.Sprintf("%s, %s, %d steps", s.Plan.PlanID, s.Plan.State, len(s.Plan.Steps)))
+	t.field("plan", fmt.Sprintf("%s, %s, %d steps", s.Plan.PlanID, planWords(s.Plan.State), len(s.Plan.Steps)))
 	t.field("why a person is asked", s.Plan.Why)
 	if s.Plan.DecidedBy != "" {
 		t.field("decided", show(s.Plan.DecidedAt)+" by "+s.Plan.DecidedBy+ownMark(s.Plan.Own)+reasonText(s.Plan.Reason))

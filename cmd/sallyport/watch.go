@@ -206,7 +206,7 @@ func (c *cli) printOne(a *client.Approval) error {
 	switch c.output {
 	case "table":
 		var cells []string
-		for _, cell := range []any{a.CreatedAt, a.ApprovalID, a.State, a.Risk, a.Operation, a.AgentID, votes(a), a.Amount, briefly(a)} {
+		for _, cell := range []any{a.CreatedAt, a.ApprovalID, stateWords(a.State), a.Risk, a.Operation, a.AgentID, votes(a), a.Amount, briefly(a)} {
 			if s := display.Terminal(show(cell), cellWidth); s != "" {
 				cells = append(cells, s)
 			} else {
@@ -481,7 +481,7 @@ func (w *watcher) current(ctx context.Context) {
 	case err != nil:
 		w.problem(ctx, "whether this still waits is not known", err) // an answer would be refused if it doesn't
 	case now.State != "pending":
-		w.say("%s: it is %s now%s", now.ApprovalID, now.State, whatHappened(now))
+		w.say("%s: it is %s now%s", now.ApprovalID, stateWords(now.State), whatHappened(now))
 		w.dialog = dialog{stale: true}
 	case now.Digest != w.shown.Digest || votes(now) != votes(w.shown) || !slices.Equal(now.SessionLabels, w.shown.SessionLabels):
 		w.say("%s changed meanwhile; this is what it is now", now.ApprovalID)

@@ -793,7 +793,7 @@ func TestWatchLinesCatchUp(t *testing.T) {
 	ended := make(chan int, 1)
 	go func() { ended <- run(ctx, []string{"approvals", "watch"}, nil, out, errOut) }()
 	s, e := &sitting{t: t, screen: out}, &sitting{t: t, screen: errOut}
-	s.sees("appr_2  pending")
+	s.sees("appr_2  waiting")
 	o.mu.Lock()
 	o.all[1].State = "rejected"
 	o.all = append([]*client.Approval{asked("appr_3")}, o.all...)
@@ -801,7 +801,7 @@ func TestWatchLinesCatchUp(t *testing.T) {
 	o.end()
 	e.sees("it ended the stream of events; trying again in 1s")
 	e.sees("the gateway is there again")
-	s.sees("appr_3  pending")
+	s.sees("appr_3  waiting")
 	s.sees("appr_1  rejected")
 	cancel()
 	if code := <-ended; code != exitDone || strings.Count(out.String(), "\n") != 4 {

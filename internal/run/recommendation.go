@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -29,6 +30,14 @@ const (
 
 // RecommendationStates are all of them.
 var RecommendationStates = []RecommendationState{Advice, Blocked, Pending, Accepted, CarriedOut, NotDone, Rejected, Expired, Superseded}
+
+// recommendationWords are the states as people read them (docs/glossary.md).
+var recommendationWords = map[RecommendationState]string{
+	Pending: "waits for a person", CarriedOut: "carried out", Accepted: "found right", Blocked: "can’t be carried out", Superseded: "withdrawn",
+}
+
+// Words is the state as people read it.
+func (s RecommendationState) Words() string { return cmp.Or(recommendationWords[s], string(s)) }
 
 // recommendationMoves are the states that each may be followed by. What is not listed is final.
 var recommendationMoves = map[RecommendationState][]RecommendationState{

@@ -5,6 +5,7 @@
 package run
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -32,6 +33,12 @@ const (
 
 // Statuses are all of them.
 var Statuses = []Status{Running, Done, Invalid, Timeout, Cancelled, Killed, Skipped, Failed}
+
+// statusWords are the statuses as people read them (docs/glossary.md).
+var statusWords = map[Status]string{Timeout: "timed out", Killed: "stopped", Skipped: "skipped", Invalid: "invalid output"}
+
+// Words is the status as people read it.
+func (s Status) Words() string { return cmp.Or(statusWords[s], string(s)) }
 
 // Final tells whether a run with the status is over.
 func (s Status) Final() bool { return s != Running }

@@ -52,6 +52,17 @@ const (
 	PlanRejected PlanState = "rejected"
 )
 
+// Words is the state as people read it (docs/glossary.md).
+func (s PlanState) Words() string {
+	switch s {
+	case PlanApproved:
+		return "sealed"
+	case PlanPending:
+		return "waiting"
+	}
+	return string(s)
+}
+
 // Step is one step of a plan as it was submitted, resolved to an operation. provenance.SealedStep has what it fixes.
 type Step struct {
 	Tool          string                       `json:"tool"`
