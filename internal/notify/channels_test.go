@@ -1,13 +1,20 @@
 package notify
 
 import (
+	"bytes"
 	"encoding/json"
 	"io"
 	"mime"
+	"mime/quotedprintable"
 	"net/http"
+	"net/mail"
 	"slices"
 	"strings"
 	"testing"
+	"time"
+	"unicode"
+
+	"sallyport.example/internal/display"
 )
 
 // hostile is a letter whose texts could begin markup, mentions or headers.
@@ -101,6 +108,103 @@ func TestLabelsOfChannels(t *testing.T) {
 		body := string(waiting[0].Body)
 		if has := strings.Contains(body, "480") || strings.Contains(body, "DE02"); has != c.whole || strings.Contains(body, "clerk") == c.whole || !strings.Contains(body, "HIGH") || !strings.Contains(body, "/approvals/a") {
 			t.Errorf("%s: %s", name, body)
+		}
+	}
+}
+
+// Whatever the channel, letters from right to left move nothing that stands beside them: each run of them is isolated, with no digit and no other letter in it, and what
+// would turn the text round is shown as an escape.
+func TestRightToLeftInMessages(t *testing.T) {
+	n := notifier(t, newMemory())
+	var body []byte
+	var header http.Header
+	url := serve(t, func(_ http.ResponseWriter, r *http.Request) { header = r.Header; body, _ = io.ReadAll(r.Body) })
+	texts := map[string]func(l letter) string{
+		"mail": func(l letter) string {
+			m := &mailer{from: &mail.Address{Address: "gate@corp.example"}, to: []string{"ann@example.com"}}
+			got, err := mail.ReadMessage(bytes.NewReader(m.compose("ntf_1", l)))
+			must(t, err)
+			title, err := new(mime.WordDecoder).DecodeHeader(got.Header.Get("Subject"))
+			must(t, err)
+			text, err := io.ReadAll(quotedprintable.NewReader(got.Body))
+			must(t, err)
+			return title + "\n" + string(text)
+		},
+	}
+	for _, kind := range []string{"webhook", "slack", "teams", "ntfy"} {
+		c, err := ParseChannel(Config{Kind: kind, URL: url, Secret: testSecret})
+		if err != nil {
+			c, err = ParseChannel(Config{Kind: kind, URL: url})
+		}
+		must(t, err)
+		texts[kind] = func(l letter) string {
+			must(t, c.sender.send(t.Context(), "ntf_1", l))
+			title, err := new(mime.WordDecoder).DecodeHeader(header.Get("Title"))
+			must(t, err)
+			if kind == "ntfy" {
+				return title + "\n" + string(body)
+			}
+			var all strings.Builder
+			var walk func(v any)
+			walk = func(v any) {
+				switch v := v.(type) {
+				case string:
+					all.WriteString(v + "\n")
+				case []any:
+					for _, one := range v {
+						walk(one)
+					}
+				case map[string]any:
+					for _, one := range v {
+						walk(one)
+					}
+				}
+			}
+			var v any
+			must(t, json.Unmarshal(body, &v))
+			walk(v)
+			return all.String()
+		}
+	}
+	for in, want := range map[string]string{
+		"plain 4,800 EUR":              "plain 4,800 EUR",
+		"שלום 4,800":                   "\u2068שלום\u2069 4,800",
+		"4,800 → דני 1203":             "4,800 → \u2068דני\u2069 1203",
+		"pay חברה לבניה, בע\u05f4מ 51": "pay \u2068חברה לבניה, בע\u05f4מ\u2069 51",
+		"سلام DE02 مرحبا":              "\u2068سلام\u2069 DE02 \u2068مرحبا\u2069",
+		"فاتورة ۱۲۳ ٤٥":                "\u2068فاتورة\u2069 \u2068۱۲۳\u2069 \u2068٤٥\u2069",
+		"٤٥,۰۰א٣":                      "\u2068٤٥\u2069,\u2068۰۰\u2069\u2068א\u2069\u2068٣\u2069",
+		"א":                            "\u2068א\u2069",
+		"a (א) b":                      "a (\u2068א\u2069) b",
+		"DE02\u202e1203":               `DE02\u202e1203`,
+		"א\u2069\u200f12":              "\u2068א\u2069" + `\u2069\u200f12`,
+		"\u2067x\u2068y":               `\u2067x\u2068y`,
+	} {
+		if got := n.plain(in, maxText); got != want {
+			t.Errorf("%+q: %+q, want %+q", in, got, want)
+		}
+		l := n.letterOf(Message{Key: "k", Event: Approval, Title: in, Text: in, Risk: "HIGH", Link: "/approvals/a", At: time.Unix(1782000000, 0), Fields: []Field{{"to", in}}})
+		for kind, text := range texts {
+			got := text(l)
+			if strings.Count(got, want) < 3 {
+				t.Errorf("%s, %+q: %+q", kind, in, got)
+			}
+			inside := false
+			for _, r := range got {
+				switch {
+				case r == isolate && !inside:
+					inside = true
+				case r == ended && inside:
+					inside = false
+				case r == isolate, r == ended, unicode.Is(unicode.Bidi_Control, r):
+					t.Errorf("%s, %+q: %+q turns the text", kind, in, got)
+				case inside != display.RightToLeft(r) && (unicode.IsLetter(r) || unicode.IsDigit(r)):
+					t.Errorf("%s, %+q: %c stands in the wrong place of %+q", kind, in, r, got)
+				}
+			}
+			if inside {
+				t.Errorf("%s, %+q: an isolate does not end in %+q", kind, in, got)
+			}
 		}
 	}
 }

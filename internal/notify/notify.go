@@ -28,6 +28,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode"
 
 	"sallyport.example/internal/display"
 	"sallyport.example/internal/fault"
@@ -250,7 +251,54 @@ func (n *Notifier) letterOf(m Message) letter {
 func (n *Notifier) plain(s string, most int) string {
 	s = s[:min(len(s), maxRaw)]
 	s = string(n.secrets.Redact([]byte(s)))
-	return strings.ReplaceAll(display.Line(s, most), "://", "[:]//")
+	return isolated(strings.ReplaceAll(display.Line(s, most), "://", "[:]//"))
+}
+
+// These begin and end text whose direction moves nothing beside it. No hostile text holds them: display.Line shows them as escapes.
+const (
+	isolate = '\u2068'
+	ended   = '\u2069'
+)
+
+// isolated isolates each run of letters from right to left with the spaces and the punctuation between them, and each number in digits of such scripts. So what stands
+// beside them stays where it is: above all digits, which would otherwise be shown in another order than they are sent.
+func isolated(s string) string {
+	if !strings.ContainsFunc(s, display.RightToLeft) {
+		return s
+	}
+	var out, between strings.Builder // between: what may stand inside the run, if it goes on
+	open, number := false, false     // number: what is open is one
+	end := func() {
+		if open {
+			out.WriteRune(ended)
+		}
+		out.WriteString(between.String())
+		between.Reset()
+		open = false
+	}
+	for _, r := range s {
+		switch {
+		case display.RightToLeft(r):
+			if is := unicode.IsNumber(r); open && (is != number || is && between.Len() > 0) {
+				end()
+			}
+			if !open {
+				out.WriteRune(isolate)
+				number = unicode.IsNumber(r)
+			}
+			out.WriteString(between.String())
+			between.Reset()
+			out.WriteRune(r)
+			open = true
+		case open && !unicode.IsLetter(r) && !unicode.IsNumber(r):
+			between.WriteRune(r)
+		default:
+			end()
+			out.WriteRune(r)
+		}
+	}
+	end()
+	return out.String()
 }
 
 // link is the address of a page of the console. No path makes it lead elsewhere.
