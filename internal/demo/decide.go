@@ -42,7 +42,7 @@ func (s *show) decide(ctx context.Context, agent *mcp.ClientSession) error {
 	if err != nil {
 		return err
 	}
-	s.item("transfer(480 EUR) waits: risk %s, %s, %d of %d answers", a.Risk, a.State, len(a.Votes), a.Needed)
+	s.item("transfer(480 EUR) waits: risk %s, %d of %d answers", a.Risk, len(a.Votes), a.Needed)
 	if a.State != "pending" || a.Operation != "bank.transfer" || s.paid() != 0 {
 		return fmt.Errorf("the request is %s, and %d transfers were carried out", a.State, s.paid())
 	}

@@ -31,7 +31,7 @@ func TestDemo(t *testing.T) {
 	for _, want := range []string{
 		"the plan is rejected", "a safe order of the same calls: web_search, search_email, search_docs", "the plan is approved",
 		"deny at the flow stage, flow.contaminated", "because: label internal, brought by mail.search_email", "0 problems, 0 intents without outcome",
-		"transfer(480 EUR) waits: risk HIGH, pending, 0 of 1 answers", "nothing is paid",
+		"transfer(480 EUR) waits: risk HIGH, 0 of 1 answers", "nothing is paid",
 	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("it does not say %q", want)

@@ -150,7 +150,9 @@ func (r *reviewer) leaving(of Review) Objection {
 	if len(of.To) > 0 {
 		text = "Private data could go to " + Short(of.To[0])
 	}
-	text += "."
+	if !strings.HasSuffix(text, "…") { // an address that was cut ends the sentence itself
+		text += "."
+	}
 	for _, v := range of.Values {
 		if v.MustCheck() && reaches(v) {
 			text, argument = text+" "+whence(v), v.Argument
