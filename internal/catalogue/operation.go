@@ -28,11 +28,13 @@ type Classification struct {
 	Shape        *regexp.Regexp
 	Description  string // replaces the server's
 	Timeout      time.Duration
-	Action       string      // its name in the risk rules
-	NeedsReasons bool        // of a server's tool: each call has to say why
-	ScreenNotes  bool        // what screening finds in its arguments and results is noted, and nothing follows from it
-	RiskFloor    policy.Risk // the least risk; it only raises
-	AdminAnswers bool        // a person decides about each call of it, and only one with the role admin (DE-6)
+	Action       string // its name in the risk rules
+	NeedsReasons bool   // of a server's tool: each call has to say why
+	// AllowInvisible are the arguments in which characters that show nothing are marked, and not refused.
+	AllowInvisible []string
+	ScreenNotes    bool        // what screening finds in its arguments and results is noted, and nothing follows from it
+	RiskFloor      policy.Risk // the least risk; it only raises
+	AdminAnswers   bool        // a person decides about each call of it, and only one with the role admin (DE-6)
 	// Unclassified: the operator has not said what the operation changes, if it does: no action, no risk, and no level of a write.
 	Unclassified bool
 	Roles        map[string]string       // argument -> role: which one is the amount, the destination …

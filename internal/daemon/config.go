@@ -137,6 +137,7 @@ type OperationConfig struct {
 	Approvals     OperationApprovals    `yaml:"approvals,omitempty" json:"approvals,omitzero" jsonschema:"Who answers questions about the operation."`
 	Stores        *bool                 `yaml:"stores,omitempty" json:"stores,omitempty" jsonschema:"Default true: a write keeps what it is given, so in a session that holds confidentiality labels it gives them to what it wrote, or to all that the server gives back. false: it keeps nothing, as a mail that is sent or a calculator."`
 	Declare       string                `yaml:"declare,omitempty" json:"declare,omitempty" jsonschema:"required: a call of the tool has to say why, as one of comm.* does (a justification, a declaration, or a step of the sealed plan), and the person who is asked sees it. An entry <server>.* holds for all of its tools."`
+	Invisible     []string              `yaml:"allow_invisible,omitempty" json:"allow_invisible,omitempty" jsonschema:"Arguments in which characters that show nothing are marked and not refused, as they are in those with the role content."`
 	Screen        string                `yaml:"screen,omitempty" json:"screen,omitempty" jsonschema:"observe: what screening finds in the operation's arguments and results is noted, and nothing follows from it. Default: what threat says."`
 	Description   string                `yaml:"description,omitempty" json:"description,omitempty" jsonschema:"Replaces the server's description."`
 }
@@ -945,6 +946,9 @@ func (c *Config) checkOperation(p *complaints, server, tool string, labels []flo
 			p.bad(at+".shape", "use RE2 syntax", "%v", err)
 		}
 	}
+	if slices.Contains(o.Invisible, "") {
+		p.bad(field+".allow_invisible", "name the argument, or the path into it", "an argument has no name")
+	}
 	for name, list := range map[string][]string{"trusted_fields": o.TrustedFields, "names": o.Names, "delegable": o.Delegable} {
 		if slices.Contains(list, "") {
 			p.bad(field+"."+name, "name the field, as it stands in the results", "a field has no name")
@@ -1229,6 +1233,7 @@ func (c *Config) class(server string, o OperationConfig) catalogue.Classificatio
 		Forgets:         o.Stores != nil && !*o.Stores,
 		TrustFirstSight: c.Upstreams[server].FirstSight == "trust",
 		NeedsReasons:    server != "comm" && server != "knowledge" && o.Declare == "required",
+		AllowInvisible:  o.Invisible,
 		ScreenNotes:     o.Screen == string(judge.ScreenObserve),
 		Project:         c.project, StartsIn: c.startsIn(server),
 		Facts: catalogue.Facts{

@@ -88,6 +88,7 @@ func (o OperationConfig) over(other OperationConfig) OperationConfig {
 	o.ExternalIO, o.Stores = cmp.Or(o.ExternalIO, other.ExternalIO), cmp.Or(o.Stores, other.Stores)
 	o.TrustedFields, o.Names = given(o.TrustedFields, other.TrustedFields), given(o.Names, other.Names)
 	o.Delegable, o.MayOmit = given(o.Delegable, other.Delegable), given(o.MayOmit, other.MayOmit)
+	o.Invisible = given(o.Invisible, other.Invisible)
 	o.EgressURL = o.EgressURL || other.EgressURL // it only makes the rules look closer
 	if other.Risk != "" && (o.Risk == "" || policy.Risk(other.Risk).Rank() > policy.Risk(o.Risk).Rank()) {
 		o.Risk = other.Risk

@@ -43,6 +43,8 @@ type subject struct {
 	hosted  []string // tools that a model's provider runs for this request
 	answers []byte   // canonical answers to a server's questions, which go out beside the arguments
 	digest  string
+	hides   error  // what is wrong with the characters of the arguments that show nothing
+	unseen  int    // how many such characters there are
 	writes  bool   // it changes something
 	acts    string // why the call counts as one that changes more than its tool is said to; ""
 
@@ -79,6 +81,7 @@ func (c *crossing) understand() {
 	if op := c.op.At(c.args); op != c.op {
 		c.use(effect.Of(op))
 	}
+	c.unseen, c.hides = c.invisible()
 	c.writes, c.acts = c.effect.Writes(c.args)
 }
 
@@ -142,7 +145,10 @@ func (c *crossing) load() judge.Facts {
 		f.Operation.Stored = &stored
 	}
 	if !c.partial {
-		if f.Arguments.Problem = c.effect.Check(c.args); f.Arguments.Problem == nil && c.prepared() { // or shown to a person
+		if f.Arguments.Problem = c.hides; f.Arguments.Problem == nil {
+			f.Arguments.Problem = c.effect.Check(c.args)
+		}
+		if f.Arguments.Problem == nil && c.prepared() { // or shown to a person
 			f.Arguments.Problem = c.op.CheckArguments(c.args)
 		}
 	}

@@ -97,6 +97,9 @@ func (c *crossing) refusal(v fault.Verdict) audit.Entry {
 	if rules := c.rules(cause); rules != nil {
 		detail["because"] = rules
 	}
+	if c.unseen > 0 {
+		detail["invisible"] = c.unseen
+	}
 	noteScreened(c.screened, &e, detail)
 	if lifted := c.lifted(&c.judged.found); lifted != nil {
 		detail["observed"] = lifted
