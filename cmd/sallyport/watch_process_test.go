@@ -78,7 +78,7 @@ people:
 upstreams:
   script: {command: [mcpserver]}
 operations:
-  script.note: {expose_as: note, sensitivity: none, effect: write, risk: HIGH, external_io: false, output: trusted}
+  script.note: {expose_as: note, sensitivity: none, effect: write, risk: HIGH, external_io: false, output: trusted, allow_invisible: [text]}
   script.hold: {expose_as: hold, sensitivity: none, effect: read, external_io: false, output: trusted}
 `
 	if err := os.WriteFile(filepath.Join(p.dir, "c.yaml"), []byte(config), 0o600); err != nil {

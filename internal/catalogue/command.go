@@ -39,6 +39,8 @@ type Command struct {
 	Sealed      bool          // the record has neither its results nor hashes of them: what was read stands in Brought.Record
 	Requests    bool          // it makes requests to the outside, which count against the limit of a minute (EX-5)
 
+	// AllowInvisible are the parameters in which characters that show nothing are marked and not refused, as no rule reads them.
+	AllowInvisible []string
 	// Places maps each parameter that says where it reads to path, repository or table. A permission may have a root for it.
 	Places map[string]string
 	// Check refuses wrong parameters, which are canonical, before anything is done with them. Its errors name the field.

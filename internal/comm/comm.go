@@ -376,7 +376,7 @@ func (c *Comm) writeFile(timeout time.Duration) catalogue.Command {
 	return operation(catalogue.Command{
 		Name:        "write_file",
 		Description: "Write a text file in your workspace.",
-		Sensitivity: flow.None, Effect: flow.Write, Level: 1, Timeout: timeout, Own: true,
+		Sensitivity: flow.None, Effect: flow.Write, Level: 1, Timeout: timeout, Own: true, AllowInvisible: []string{"content"},
 	}, params{
 		{name: "path", kind: "text", doc: "The path in the workspace, such as notes/summary.md.", required: true, most: 4096},
 		{name: "content", kind: "text", doc: "The text; may be empty.", most: 4 << 20},

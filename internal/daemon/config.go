@@ -1204,7 +1204,7 @@ func (c *Config) Classifier(builtin []catalogue.Command) func(server, tool strin
 		own := c.Operations[server+"."+tool].over(c.Operations[server+".*"])
 		if i := slices.IndexFunc(builtin, func(b catalogue.Command) bool { return b.ID() == server+"."+tool }); i >= 0 {
 			b := &builtin[i]
-			own = own.over(OperationConfig{Sensitivity: string(b.Sensitivity), Level: &b.Level})
+			own = own.over(OperationConfig{Sensitivity: string(b.Sensitivity), Level: &b.Level, Invisible: b.AllowInvisible})
 		}
 		class := c.class(server, own)
 		if server == catalogue.KnowledgeServer {

@@ -288,6 +288,8 @@ people:
 #     shape: "^([A-Z]{3}|[0-9.]{1,12})$"
 #     # What screening finds in its arguments and results is only noted (threat, below).
 #     screen: observe
+#     # Arguments that may have characters in them that show nothing: they are counted in the record, and not refused.
+#     allow_invisible: [note]
 #   crm.refund:
 #     # What it does, by its name in the risk rules: transfer_money, delete_data, grant_access and publish_content are HIGH,
 #     # send_email, schedule_meeting and book_appointment MEDIUM. risk says what it is at least.

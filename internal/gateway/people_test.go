@@ -39,10 +39,10 @@ var peopleClasses = map[string]catalogue.Classification{
 	"send":    {Level: 2, Roles: map[string]string{"to": "destination"}},
 	"jot":     {Level: 1, Roles: map[string]string{"to": "destination"}},
 	"mail":    {Level: 2, Action: "send_email"},
-	"pay":     {Level: 2, Action: "transfer_money", Roles: map[string]string{"sum": "amount", "unit": "currency", "to": "destination"}},
+	"pay":     {Level: 2, Action: "transfer_money", AllowInvisible: []string{"bidi", "nul"}, Roles: map[string]string{"sum": "amount", "unit": "currency", "to": "destination"}},
 	"buy":     {Level: 2, Roles: map[string]string{"sum": "amount", "unit": "currency"}},
-	"publish": {Level: 2, RiskFloor: policy.High},
-	"wipe":    {Level: 2, RiskFloor: policy.Critical},
+	"publish": {Level: 2, RiskFloor: policy.High, AllowInvisible: []string{"bidi", "nul"}},
+	"wipe":    {Level: 2, RiskFloor: policy.Critical, AllowInvisible: []string{"bidi", "nul"}},
 	"odd":     {Level: 2, RiskFloor: "SOME"},
 	"sink":    {Level: 2, RiskFloor: policy.High, Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Write}},
 }

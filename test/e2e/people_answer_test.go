@@ -33,7 +33,7 @@ people:
   - {id: vera, roles: [viewer]}
 upstreams: {bank: {url: %q}, mail: {url: %q}}
 operations:
-  bank.transfer: {sensitivity: none, output: trusted, action: transfer_money, args: {payee: destination, amount: amount, subject: content}}
+  bank.transfer: {sensitivity: none, output: trusted, action: transfer_money, args: {payee: destination, amount: amount, subject: content}, allow_invisible: ["<b>key</b>"]}
   mail.send:     {sensitivity: none, output: trusted, action: send_email, args: {body: content}}
   mail.search:   {sensitivity: internal_source, effect: read}
 limits: {calls_per_minute: 100000, execution_budget: 10h}
