@@ -34,7 +34,7 @@ people:
 upstreams: {bank: {url: %q}, mail: {url: %q}}
 operations:
   bank.transfer: {sensitivity: none, output: trusted, action: transfer_money, args: {payee: destination, amount: amount, subject: content}, allow_invisible: ["<b>key</b>"]}
-  mail.send:     {sensitivity: none, output: trusted, action: send_email, args: {body: content}}
+  mail.send:     {sensitivity: none, output: trusted, action: send_email, args: {body: content}, allow_invisible: [to]}
   mail.search:   {sensitivity: internal_source, effect: read}
 limits: {calls_per_minute: 100000, execution_budget: 10h}
 `, more, bank, mail)

@@ -41,7 +41,8 @@ func busy(t *testing.T, words string) (d *desk, paths []string) {
 		return "[" + strings.Join(defs, ",") + "]"
 	}, answer: says(words)}
 	config := strings.Replace(deskConfig(bankURL, mailURL, "trust_tiers: {careful: {ask_from: LOW}}\n"), "upstreams: {", fmt.Sprintf("upstreams: {strange: {url: %q}, gone: {url: %q}, ", strange.url(t), "http://127.0.0.1:1/mcp"), 1)
-	config = strings.Replace(config, "operations:\n", "unlisted_operations: ask\noperations:\n  strange.note: {sensitivity: none, action: delete_data, args: {to: destination}}\n  strange.waits: {sensitivity: none, level: 1, id_kind: note, args: {id: selector}}\n", 1)
+	config = strings.Replace(config, "operations:\n", "unlisted_operations: ask\noperations:\n  strange.note: {sensitivity: none, action: delete_data, args: {to: destination}, allow_invisible: [to]}\n  strange.waits: {sensitivity: none, level: 1, id_kind: note, args: {id: selector}, allow_invisible: [id]}\n", 1)
+	config = strings.Replace(config, `["<b>key</b>"]`, "["+quote(words)+"]", 1)
 	config += "comm: {allowed_domains: [127.0.0.1], protocols: [http]}\n"
 	d = &desk{world: start(t, config, declaration("tester"), declare("planner", "operator", "planning", []string{"*"}, []string{"*"}),
 		declaration("careful")+"trustTier: careful\n", declaration("stopped"), declaration("aside")), bank: bank, mail: mail}
