@@ -180,6 +180,9 @@ func classify(server, tool string) catalogue.Classification {
 		return catalogue.Classification{ExternalIO: true, Level: 2, Output: provenance.UntrustedOutput, Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Write, Untrusted: true}}
 	}
 	c.Listed, c.Named, c.ExternalIO = true, true, server != "docs"
+	if c.AllowInvisible == nil {
+		c.AllowInvisible = []string{"q"}
+	}
 	return c
 }
 
