@@ -14,6 +14,8 @@ import (
 	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/effect"
 	"sallyport.example/internal/identity"
+	"sallyport.example/internal/judge"
+	"sallyport.example/internal/screen"
 )
 
 // maxSaid bounds what is remembered of one session's conversation: beyond it, parts are read again in every turn, and bring their labels again.
@@ -73,22 +75,29 @@ func (s *said) knows(texts []string) bool {
 }
 
 // listen reads what a request to a model brings that the session has not sent to one before: delivered text with its labels, sensitive data, results that
-// the corridor never saw, and what nobody here can read. The session gets those labels before the request leaves, and if it is refused.
+// the corridor never saw, and what nobody here can read. The session gets those labels before the request leaves, and if it is refused. What is new is screened
+// (TH-2), each part once in a session: a hit is on record, and in a result that the corridor never saw it marks the session. It asks nobody: system messages
+// and conversations about attacks have such words, too, and what follows from them is a call, which is screened.
 func (c *crossing) listen() {
-	c.carries, c.carried, c.unheard = nil, nil, nil
+	c.carries, c.carried, c.unheard, c.messages = nil, nil, nil, nil
 	for _, part := range effect.Conversation(c.effect, c.args) {
 		if c.live.said.has(c.set, part.Hash) {
 			continue
 		}
 		c.unheard = append(c.unheard, part)
 		if part.Result && !part.Opaque && c.live.said.knows(part.Texts) {
-			continue // it got its labels when it was delivered
+			continue // it was screened, and the session got its labels, when it was delivered
 		}
+		s := c.g.screened(screen.Model, c.op.ID, part.JSON)
+		c.messages = c.messages.Worse(s)
 		texts, held := c.g.carriedIn(part.JSON)
 		c.carries, c.carried = append(c.carries, texts...), addHeld(c.carried, held)
 		var brings []flow.Label
 		if part.Result || part.Opaque {
 			brings = append(brings, flow.Untrusted)
+			if s.Hit() && c.screensResults() != judge.ScreenObserve {
+				brings = append(brings, flow.Flagged)
+			}
 		}
 		brings = append(brings, c.known(c.g.o.Detector.Labels(part.JSON))...)
 		for _, l := range brings {

@@ -55,7 +55,8 @@ type subject struct {
 	carried  []flow.Held     // the labels that it has
 	// unscreened: screening has not looked at them yet. It does when nothing else has refused the call.
 	unscreened bool
-	unheard    []wire.Block // of a request to a model: what the session has not sent to one before
+	unheard    []wire.Block  // of a request to a model: what the session has not sent to one before
+	messages   *screen.Found // what screening found in that
 }
 
 // grounds are what a call says about why it is needed.

@@ -115,7 +115,7 @@ func (c *crossing) spends(e *audit.Entry) (spend Spend, detail map[string]any, e
 	if c.unseen > 0 {
 		detail["invisible"] = c.unseen
 	}
-	noteScreened(c.screened, e, detail)
+	noteScreened(cmp.Or(c.screened, c.messages), e, detail)
 	if lifted := c.lifted(&c.judged.found); lifted != nil {
 		detail["observed"] = lifted
 	}

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 
@@ -100,7 +101,7 @@ func (c *crossing) refusal(v fault.Verdict) audit.Entry {
 	if c.unseen > 0 {
 		detail["invisible"] = c.unseen
 	}
-	noteScreened(c.screened, &e, detail)
+	noteScreened(cmp.Or(c.screened, c.messages), &e, detail)
 	if lifted := c.lifted(&c.judged.found); lifted != nil {
 		detail["observed"] = lifted
 	}

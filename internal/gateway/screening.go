@@ -11,8 +11,8 @@ import (
 	"sallyport.example/internal/screen"
 )
 
-// screenArguments screens what an agent sends, with its answers to a server's questions. A request to a model is not screened: it has all that the agent
-// has read, results with hits among it, and the same words would be asked about with each request.
+// screenArguments screens what an agent sends, with its answers to a server's questions. A request to a model has its messages screened as they come (see listen): nobody is asked about
+// them, as it has all that the agent has read, results with hits among it.
 func (c *crossing) screenArguments() *screen.Found {
 	if c.op.Model != nil {
 		return nil

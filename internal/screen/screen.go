@@ -10,6 +10,7 @@
 package screen
 
 import (
+	"cmp"
 	_ "embed"
 	"sync"
 	"time"
@@ -162,6 +163,19 @@ type Found struct {
 
 // Hit reports whether it is a hit.
 func (f *Found) Hit() bool { return f != nil && f.Score > 0 }
+
+// Worse is the worse of two findings, with the places of both; nil: there is none.
+func (f *Found) Worse(other *Found) *Found {
+	if f == nil || other == nil {
+		return cmp.Or(f, other)
+	}
+	worse, rest := *f, other
+	if other.Score > f.Score {
+		worse, rest = *other, f
+	}
+	worse.Places += rest.Places
+	return &worse
+}
 
 // Find screens a text that comes from the source; nil: nothing was found. A nil detector finds nothing.
 func (d *Detector) Find(channel Channel, source string, text []byte) *Found {

@@ -102,3 +102,49 @@ func TestDefinitionsAreScreened(t *testing.T) {
 		}
 	}
 }
+
+// What a request to a model brings that the session has not sent to one before is screened once: a hit is on record and asks nobody. In a result that the gateway
+// never saw, it marks the session, too.
+func TestMessagesToModelsAreScreened(t *testing.T) {
+	p := newModelProvider(t)
+	w := start(t, p.config("[]"), thinker("bot"))
+	session, token := w.open("bot")
+	hits := func() (all []string) {
+		t.Helper()
+		for _, e := range w.entries() {
+			var detail struct {
+				Threat struct{ Channel, Source string } `json:"threat"`
+			}
+			if e.Event != "threat.hit" || json.Unmarshal(e.Detail, &detail) != nil {
+				continue
+			}
+			if strings.Contains(string(e.Detail), "mallory") {
+				t.Errorf("the record has %s", e.Detail)
+			}
+			all = append(all, detail.Threat.Channel+" of "+detail.Threat.Source)
+		}
+		return all
+	}
+	const turn = `{"model":"` + claude + `","max_tokens":16,"messages":[{"role":"user","content":%q},{"role":"assistant","content":[{"type":"tool_use","id":"t1","name":"x","input":{}}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"t1","content":%q}]}]}`
+	for _, step := range []struct {
+		name, said, result string
+		hits               int
+		flagged            bool
+	}{
+		{"plain words", "Hi.", "All is well.", 0, false},
+		{"orders in a message", ordersAgent, "All is well.", 1, false},
+		{"the next turn has the message, too", ordersAgent, "All is well.", 1, false},
+		{"orders in a result that the gateway never saw", ordersAgent, ordersAgent, 2, true},
+		{"the next turn", ordersAgent, ordersAgent, 2, true},
+	} {
+		status, body := w.post(modelForms["messages"].path, token, fmt.Sprintf(turn, step.said, step.result), nil)
+		s, err := w.root.Session(t.Context(), session)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if found := hits(); status != 200 || len(found) != step.hits || len(found) > 0 && found[0] != "model of model."+claude || strings.Contains(fmt.Sprint(s.Labels), "flagged") != step.flagged {
+			t.Errorf("%s: %d %s; hits %q, labels %v", step.name, status, body, found, s.Labels)
+		}
+	}
+	w.sane()
+}
