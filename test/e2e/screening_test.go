@@ -3,6 +3,8 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
+	"io"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -147,4 +149,51 @@ func TestMessagesToModelsAreScreened(t *testing.T) {
 		}
 	}
 	w.sane()
+}
+
+// By whatever way words that look like orders come, they are one entry with their channel, and the session is untrusted and marked.
+func TestChannelsAreScreened(t *testing.T) {
+	needSandbox(t)
+	site := newWebsite(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		_, _ = io.WriteString(w, ordersAgent)
+	})
+	service := newWebsite(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `{"results": [{"title": "Product X", "url": "https://shop.example/x", "content": `+quote(ordersAgent)+`}]}`)
+	})
+	host := strings.TrimPrefix(site.url, "http://")
+	w := start(t, fmt.Sprintf("comm: {allowed_domains: [%q], protocols: [http], search: {provider: searxng, url: %q}, exec: {allow: [bash]}}\nknowledge: {collections: {wiki: {}}}\n%s", host, service.url, plenty),
+		declaration("tester"), reads("reader", "knowledge.wiki", ""))
+	w.addDocument("wiki", "trip.md", ordersAgent)
+	w.snapshot()
+	sessions := map[string]string{} // channel -> session
+	for channel, call := range map[string]struct {
+		tool      string
+		arguments map[string]any
+	}{
+		"page":    {"comm_fetch", map[string]any{"url": site.url + "/page"}},
+		"snippet": {"comm_search", map[string]any{"query": "product X price 2026"}},
+		"output":  {"comm_exec", map[string]any{"argv": []string{"bash", "-c", "x='" + strings.ReplaceAll(ordersAgent, "e", "QQ") + `'; echo "${x//QQ/e}"`}}},
+	} {
+		v := w.visit("http", "tester")
+		permit(t, v, v.ask(t, call.tool, call.arguments))
+		sessions[channel] = v.session
+	}
+	id, token := w.open("reader")
+	if r := must(t, w.connect(token, revision1125, nil), "knowledge_search", map[string]any{"query": "password"}); r.IsError {
+		t.Fatalf("%+v", r)
+	}
+	sessions["document"] = id
+	for channel, session := range sessions {
+		hits := w.entriesOf(session, func(e client.Entry) bool { return e.Event == "threat.hit" })
+		if len(hits) != 1 || !strings.Contains(string(hits[0].Detail), `"channel":"`+channel+`"`) || strings.Contains(string(hits[0].Detail), "mallory") {
+			t.Errorf("%s: %+v", channel, hits)
+		}
+		s, err := w.root.Session(t.Context(), session)
+		if labels := fmt.Sprint(s.Labels); err != nil || !strings.Contains(labels, "flagged") || !strings.Contains(labels, "untrusted") {
+			t.Errorf("%s: %s, %v", channel, labels, err)
+		}
+	}
+	w.close(t)
 }
