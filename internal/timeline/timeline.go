@@ -135,11 +135,12 @@ type builder struct {
 	held      map[string]int // label -> place in t.Bands
 	phase     session.Phase
 	phaseFrom int
+	plan      int // place of the plan that waits for a person, or -1
 }
 
 // Of is a pure function. Entries that fit nowhere become moments of their own.
 func Of(in History) Line {
-	r := builder{History: in, byCall: map[string]int{}, byAsk: map[string]int{}, held: map[string]int{}}
+	r := builder{History: in, byCall: map[string]int{}, byAsk: map[string]int{}, held: map[string]int{}, plan: -1}
 	r.begin()
 	for _, e := range in.Entries {
 		r.entry(e)
@@ -274,6 +275,12 @@ func (r *builder) entry(e audit.Entry) {
 		if m.Approval != "" && m.Fate == FateAsked {
 			r.byAsk[m.Approval] = m.Column
 		}
+		if e.Action == "plan.submit" && m.Fate != FateRefused { // it takes the place of one that waits
+			r.plan = -1
+			if m.Fate == FateAsked {
+				r.plan = m.Column
+			}
+		}
 		if e.Action == "plan.submit" && e.Decision == "permit" {
 			r.enterPhase(m, session.Execution)
 		}
@@ -304,7 +311,12 @@ func (r *builder) addAct(e audit.Entry) {
 			r.enterPhase(m, p)
 		}
 	case "plan.approve":
+		r.answerPlan(FatePermitted, answerWords("approve", e.Actor))
 		r.enterPhase(m, session.Execution)
+	case "plan.reject":
+		r.answerPlan(FateRefused, answerWords("reject", e.Actor))
+	case "session.close":
+		r.plan = -1
 	case "session.release":
 		for _, l := range e.Labels {
 			if i, ok := r.held[l]; ok {
@@ -330,6 +342,15 @@ func (r *builder) addAct(e audit.Entry) {
 		}
 		r.raise(m, e.Labels)
 	}
+}
+
+// answerPlan ends the waiting of a plan.
+func (r *builder) answerPlan(fate Fate, words string) {
+	if r.plan >= 0 {
+		m := &r.t.Moments[r.plan]
+		m.Fate, m.Answers = fate, append(m.Answers, words)
+	}
+	r.plan = -1
 }
 
 // answerWords tells how and by whom a question was answered.
@@ -625,6 +646,9 @@ func (r *builder) end() Line {
 	}
 	for _, i := range r.held {
 		t.Bands[i].To = t.Width
+	}
+	if r.plan >= 0 && r.Newest {
+		t.Moments[r.plan].Fate = FateWaiting
 	}
 	for i := range t.Moments {
 		m := &t.Moments[i]

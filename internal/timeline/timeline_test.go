@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -544,4 +545,44 @@ func FuzzTimeline(f *testing.F) {
 			fmt.Fprint(&b, m.Title(), m.Verdict())
 		}
 	})
+}
+
+// A plan that a person was asked about waits until it is answered, replaced or its session is closed; then it says what became of it.
+func TestFateOfPlans(t *testing.T) {
+	submit := func(decision string) audit.Entry {
+		return audit.Entry{Kind: audit.Decision, Action: "plan.submit", Actor: "agent:a", Decision: decision}
+	}
+	act := func(action string) audit.Entry {
+		return audit.Entry{Kind: audit.Change, Action: action, Actor: "person:bob", Decision: "ok"}
+	}
+	for name, c := range map[string]struct {
+		entries []audit.Entry
+		older   bool // the entries don't end with the session's last
+		want    string
+	}{
+		"waits":         {[]audit.Entry{submit("ask")}, false, "waits for a person"},
+		"not known":     {[]audit.Entry{submit("ask")}, true, "asked, did not run"},
+		"approved":      {[]audit.Entry{submit("ask"), act("plan.approve")}, false, "permitted, approved by person:bob"},
+		"rejected":      {[]audit.Entry{submit("ask"), act("plan.reject")}, false, "refused, rejected by person:bob"},
+		"replaced":      {[]audit.Entry{submit("ask"), submit("permit")}, false, "asked, did not run; permitted"},
+		"replaced, too": {[]audit.Entry{submit("ask"), submit("ask")}, false, "asked, did not run; waits for a person"},
+		"not replaced":  {[]audit.Entry{submit("ask"), submit("deny")}, false, "waits for a person; refused"},
+		"closed":        {[]audit.Entry{submit("ask"), act("session.close")}, false, "asked, did not run"},
+		"by a rule":     {[]audit.Entry{submit("permit")}, false, "permitted"},
+	} {
+		var s story
+		s.open(session.Planning)
+		for _, e := range c.entries {
+			s.add(e)
+		}
+		var fates []string
+		for _, m := range Of(History{Entries: s, Whole: true, Newest: !c.older}).Moments {
+			if m.Lane == LanePlans {
+				fates = append(fates, strings.Join(append([]string{m.Verdict()}, m.Answers...), ", "))
+			}
+		}
+		if got := strings.Join(fates, "; "); got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
 }
