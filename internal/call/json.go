@@ -836,6 +836,7 @@ var endsLiteral = [256]bool{',': true, ':': true, ']': true, '}': true, ' ': tru
 // place is where one member stands in an object's text.
 type place struct {
 	name       []byte // undecoded, without quotes
+	opens      int    // where its name does, with its quote
 	start, end int    // of the value
 }
 
@@ -851,7 +852,7 @@ func places(object []byte, yield func(place) bool) {
 		if end-1 <= i {
 			return
 		}
-		m := place{name: object[i+1 : end-1]}
+		m := place{name: object[i+1 : end-1], opens: i}
 		i = skipSpace(object, end)
 		if i >= len(object) || object[i] != ':' {
 			return
@@ -869,11 +870,16 @@ func places(object []byte, yield func(place) bool) {
 	}
 }
 
-func (m place) is(name string) bool {
+func (m place) is(name string) bool { return string(m.decoded()) == name }
+
+// after tells whether the member comes after one with this name, which is of ASCII.
+func (m place) after(name string) bool { return string(m.decoded()) > name }
+
+func (m place) decoded() []byte {
 	if bytes.IndexByte(m.name, '\\') < 0 {
-		return string(m.name) == name
+		return m.name
 	}
-	return string(appendDecoded(nil, m.name)) == name
+	return appendDecoded(nil, m.name)
 }
 
 // Members walks the top-level members of a checked object, names decoded, in the order of the text. The values are slices of
@@ -881,11 +887,7 @@ func (m place) is(name string) bool {
 func Members(object []byte) iter.Seq2[string, json.RawMessage] {
 	return func(yield func(string, json.RawMessage) bool) {
 		places(object, func(m place) bool {
-			name := string(m.name)
-			if strings.IndexByte(name, '\\') >= 0 {
-				name = string(appendDecoded(nil, m.name))
-			}
-			return yield(name, object[m.start:m.end:m.end])
+			return yield(string(m.decoded()), object[m.start:m.end:m.end])
 		})
 	}
 }
@@ -947,36 +949,42 @@ func GetText(object []byte, name string) (string, bool) {
 	return Text(value)
 }
 
-// SetMember returns a copy of a checked object with one top-level member replaced where it stands, or added at the end. The rest
-// keeps its bytes, so an added member can leave canonical order. value must be checked JSON. It returns nil if object is no object.
+// SetMember returns a copy of a checked object with one top-level member replaced where it stands, or added before the first one whose name comes after
+// its own. The rest keeps its bytes: with a canonical value and a name of ASCII, a canonical object stays one. value must be checked JSON. It returns nil if
+// object is no object.
 func SetMember(object []byte, name string, value json.RawMessage) []byte {
-	start, end, last := -1, -1, -1
-	places(object, func(m place) bool {
-		last = m.end
-		if m.is(name) {
-			start, end = m.start, m.end
-			return false
-		}
-		return true
-	})
-	out := make([]byte, 0, len(object)+len(name)+len(value)+8)
-	if start >= 0 {
-		out = append(append(out, object[:start]...), value...)
-		return append(out, object[end:]...)
-	}
 	open := skipSpace(object, 0)
 	if open >= len(object) || object[open] != '{' {
 		return nil
 	}
-	if last < 0 {
-		last = open + 1
-		out = append(out, object[:last]...)
-	} else {
-		out = append(append(out, object[:last]...), ',')
+	at, end, last, there := -1, -1, -1, false
+	places(object, func(m place) bool {
+		if there = m.is(name); there {
+			at, end = m.start, m.end
+			return false
+		}
+		if at < 0 && m.after(name) {
+			at = m.opens
+		}
+		last = m.end
+		return true
+	})
+	out := make([]byte, 0, len(object)+len(name)+len(value)+8)
+	if there {
+		return append(append(append(out, object[:at]...), value...), object[end:]...)
 	}
-	out = appendQuoted(out, []byte(name))
-	out = append(append(out, ':'), value...)
-	return append(out, object[last:]...)
+	before, after := []byte(nil), []byte(nil)
+	switch {
+	case at >= 0:
+		after = []byte{','}
+	case last >= 0:
+		at, before = last, []byte{','}
+	default:
+		at = open + 1
+	}
+	out = append(append(out, object[:at]...), before...)
+	out = append(append(appendQuoted(out, []byte(name)), ':'), value...)
+	return append(append(out, after...), object[at:]...)
 }
 
 // Decode reads a JSON value into v as json.Unmarshal does, but for what follows the value, and for numbers: where v has no type for them

@@ -82,7 +82,7 @@ func AskInstead(arguments json.RawMessage, id string) (json.RawMessage, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.Body = call.SetMember(slices.Clone(r.Body), "model", name)
+	r.Body = call.SetMember(r.Body, "model", name)
 	return wire.Packed(r)
 }
 
@@ -128,7 +128,9 @@ func (m model) Parameters(arguments []byte) (Parameters, error) {
 	}
 	var masked []string
 	if m.terms.Mask != nil {
-		if asked.Body, masked = m.terms.Mask(asked.Body); !call.IsObject(asked.Body) {
+		asked.Body, masked = m.terms.Mask(asked.Body)
+		body, err := call.Canonical(asked.Body, call.DefaultLimits()) // a name that was masked stands elsewhere
+		if asked.Body = body; err != nil || !call.IsObject(body) {
 			return Parameters{Canonical: arguments}, fault.New(fault.RequestMalformed, "The secrets in the request can't be masked.").Try("Take them out.")
 		}
 	}
@@ -147,10 +149,9 @@ func (m model) Parameters(arguments []byte) (Parameters, error) {
 		return Parameters{Canonical: arguments}, err
 	}
 	packed, err := wire.Packed(r)
-	if err != nil {
-		return Parameters{Canonical: arguments}, err
+	if most := call.DefaultLimits().Bytes; err == nil && len(packed) > most {
+		err = fault.New(fault.RequestMalformed, "With the system message the request is over %d bytes.", most).Try("Send a shorter conversation.")
 	}
-	packed, err = call.Canonical(packed, call.DefaultLimits())
 	return Parameters{Canonical: packed, Lowered: lowered, Masked: masked}, err
 }
 
@@ -163,8 +164,8 @@ func (m model) bound(r *wire.Request) (lowered int64, err error) {
 	if most <= 0 {
 		return 0, fault.New(fault.LimitQuota, "Nothing of the declaration's maxTokens is left for an answer.").Try("Ask for less, or raise maxTokens in the declaration.")
 	}
-	r.Body, lowered, err = wire.LimitOutput(r.Form, r.Body, most, m.terms.Counted)
-	return lowered, err
+	r.Body, lowered = wire.LimitOutput(r.Form, r.Body, most, m.terms.Counted)
+	return lowered, nil
 }
 
 // Uses are the tokens that a request to a model may take, and what they may cost in millionths; nothing of another call.

@@ -8,22 +8,22 @@ import (
 
 // Instruct puts a system message in front of a request, in the provider's own form: Anthropic's as the first block of the member system, OpenAI's as the
 // first of the messages of a chat, and as the beginning of the instructions of a response. It looks at nothing that the client says: a copy of the message in the client's own text stays the client's text. Without a message,
-// and where nobody is talked to, the request is as it was. The answer is canonical.
+// and where nobody is talked to, the request is as it was. A canonical body stays canonical.
 func Instruct(form Form, body []byte, message string) (json.RawMessage, error) {
 	if message == "" || form == Embeddings {
 		return body, nil
 	}
-	text, err := call.Encode(message)
+	text, err := canonicalText(message)
 	if err != nil {
 		return nil, err
 	}
 	if form == Responses {
 		if theirs, _ := call.GetText(body, "instructions"); theirs != "" {
-			if text, err = call.Encode(message + "\n" + theirs); err != nil {
+			if text, err = canonicalText(message + "\n" + theirs); err != nil {
 				return nil, err
 			}
 		}
-		return call.Canonical(call.SetMember(body, "instructions", text), call.DefaultLimits())
+		return call.SetMember(body, "instructions", text), nil
 	}
 	name, first := "messages", `{"content":`+string(text)+`,"role":"`+instructor(body)+`"}`
 	if form.toAnthropic() {
@@ -40,7 +40,15 @@ func Instruct(form Form, body []byte, message string) (json.RawMessage, error) {
 			whole = append(append(whole, ','), e...)
 		}
 	}
-	return call.Canonical(call.SetMember(body, name, append(whole, ']')), call.DefaultLimits())
+	return call.SetMember(body, name, append(whole, ']')), nil
+}
+
+func canonicalText(s string) (json.RawMessage, error) {
+	text, err := call.Encode(s)
+	if err != nil {
+		return nil, err
+	}
+	return call.Canonical(text, call.DefaultLimits())
 }
 
 // instructor is the role of a chat's system message: the one that the client's own has. Providers refuse a chat that has both.

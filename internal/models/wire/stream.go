@@ -480,16 +480,14 @@ func MustHold(form Form, body []byte) bool {
 }
 
 // wantsUsage makes a streamed request of a chat ask for what it uses, and tells whether its client did.
-func wantsUsage(body []byte) (asking json.RawMessage, wanted bool, err error) {
+func wantsUsage(body []byte) (asking json.RawMessage, wanted bool) {
 	options, _ := call.Get(body, "stream_options")
 	if !call.IsObject(options) {
 		options = json.RawMessage("{}")
 	}
 	include, _ := call.Get(options, "include_usage")
 	if string(include) == "true" {
-		return body, true, nil
+		return body, true
 	}
-	asking = call.SetMember(body, "stream_options", call.SetMember(options, "include_usage", json.RawMessage("true")))
-	asking, err = call.Canonical(asking, call.DefaultLimits())
-	return asking, false, err
+	return call.SetMember(body, "stream_options", call.SetMember(options, "include_usage", json.RawMessage("true"))), false
 }

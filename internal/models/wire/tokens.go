@@ -140,21 +140,21 @@ func OutputLimit(form Form, body []byte) (most int64) {
 
 // LimitOutput lowers how many tokens the answer to a request may have. Where the request says nothing, it is bounded if counted says that what it uses is
 // counted, or if most is fewer than its provider may be taken to answer with. lowered is the new limit; 0: the request is as it was.
-func LimitOutput(form Form, body []byte, most int64, counted bool) (_ json.RawMessage, lowered int64, err error) {
+func LimitOutput(form Form, body []byte, most int64, counted bool) (_ json.RawMessage, lowered int64) {
 	names := limits[form]
 	if len(names) == 0 {
-		return body, 0, nil
+		return body, 0
 	}
 	now := OutputLimit(form, body)
 	if now == 0 {
 		if !counted && most >= maxUnlimited {
-			return body, 0, nil
+			return body, 0
 		}
 		most = min(most, maxUnlimited)
 	} else if now <= most {
-		return body, 0, nil
+		return body, 0
 	}
-	out := slices.Clone(body)
+	out := body
 	for i, name := range names {
 		raw, _ := call.Get(body, name)
 		n, err := strconv.ParseInt(string(raw), 10, 64)
@@ -162,6 +162,5 @@ func LimitOutput(form Form, body []byte, most int64, counted bool) (_ json.RawMe
 			out = call.SetMember(out, name, json.RawMessage(strconv.FormatInt(most, 10)))
 		}
 	}
-	canonical, err := call.Canonical(out, call.DefaultLimits())
-	return canonical, most, err
+	return out, most
 }

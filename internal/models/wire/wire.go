@@ -84,38 +84,58 @@ type Request struct {
 	Body json.RawMessage
 }
 
-// Packed is a request with its form, as one JSON object: what is judged, hashed and kept.
+// Packed is a request with its form, as one JSON object: what is judged, hashed and kept. Of a canonical body it is canonical.
 func Packed(r Request) (json.RawMessage, error) {
-	beta := r.Beta
-	if beta == nil {
-		beta = []string{}
+	beta := []any{}
+	for _, b := range r.Beta {
+		beta = append(beta, b)
 	}
-	all := map[string]any{"form": string(r.Form), "beta": beta, "request": r.Body}
+	all := map[string]any{"form": string(r.Form), "beta": beta, "request": json.RawMessage("0")}
 	if r.HideUsage {
 		all["hide_usage"] = true
 	}
 	if r.Version != "" {
 		all["version"] = r.Version
 	}
-	return call.Encode(all)
+	head, err := call.Encode(all)
+	if err == nil {
+		head, err = call.Canonical(head, call.DefaultLimits())
+	}
+	if err != nil {
+		return nil, err
+	}
+	return call.SetMember(head, "request", r.Body), nil // whole, since reading it again takes longer than all the rest
 }
 
 // Unpack takes what Packed made apart. Of the request itself it reads nothing but what model is asked, and whether it asks for a stream.
 func Unpack(packed []byte) (r Request) {
-	word, _ := call.GetText(packed, "form")
-	list, _ := call.Get(packed, "beta")
-	for b := range call.Elements(list) {
-		if s, ok := call.Text(b); ok {
-			r.Beta = append(r.Beta, s)
+	for name, v := range call.Members(packed) {
+		switch name {
+		case "form":
+			word, _ := call.Text(v)
+			r.Form = Form(word)
+		case "version":
+			r.Version, _ = call.Text(v)
+		case "hide_usage":
+			r.HideUsage = string(v) == "true"
+		case "request":
+			r.Body = v
+		case "beta":
+			for b := range call.Elements(v) {
+				if s, ok := call.Text(b); ok {
+					r.Beta = append(r.Beta, s)
+				}
+			}
 		}
 	}
-	r.Form = Form(word)
-	r.Version, _ = call.GetText(packed, "version")
-	r.Body, _ = call.Get(packed, "request")
-	r.Model = ModelOf(r.Body)
-	hide, _ := call.Get(packed, "hide_usage")
-	stream, _ := call.Get(r.Body, "stream")
-	r.HideUsage, r.Stream = string(hide) == "true", string(stream) == "true"
+	for name, v := range call.Members(r.Body) {
+		switch name {
+		case "model":
+			r.Model, _ = call.Text(v)
+		case "stream":
+			r.Stream = string(v) == "true"
+		}
+	}
 	return r
 }
 
@@ -140,7 +160,7 @@ type Allowed struct {
 	Hosted   []string // tools of the agent's declaration that its models' providers may run: some of Hostable
 }
 
-// Parse reads a canonical request.
+// Parse reads a canonical request. The body that it makes of it is canonical.
 func Parse(form Form, beta []string, body []byte, allowed Allowed) (Request, error) {
 	r := Request{Form: form, Body: body}
 	p := parser{allow: allowed.Operator, hosted: allowed.Hosted}
@@ -168,18 +188,10 @@ func Parse(form Form, beta []string, body []byte, allowed Allowed) (Request, err
 	stream, _ := call.Get(body, "stream")
 	r.Stream = string(stream) == "true"
 	if form == Chat || form == Responses { // a provider that keeps the request would have a copy that nobody judges the use of
-		r.Body = call.SetMember(slices.Clone(body), "store", json.RawMessage("false"))
-		canonical, err := call.Canonical(r.Body, call.DefaultLimits())
-		if err != nil {
-			return r, err
-		}
-		r.Body = canonical
+		r.Body = call.SetMember(body, "store", json.RawMessage("false"))
 	}
 	if form == Chat && r.Stream {
-		asking, wanted, err := wantsUsage(r.Body)
-		if err != nil {
-			return r, err
-		}
+		asking, wanted := wantsUsage(r.Body)
 		r.Body, r.HideUsage = asking, !wanted
 	}
 	return r, nil

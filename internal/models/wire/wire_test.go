@@ -370,6 +370,20 @@ func FuzzParse(f *testing.F) {
 		if store, _ := call.Get(r.Body, "store"); (Form(form) == Chat || Form(form) == Responses) && string(store) != "false" {
 			t.Fatal("it may be kept")
 		}
+		if r.Body, err = Instruct(r.Form, r.Body, "You are a \u2028 \"test\".\n"); err != nil {
+			t.Fatal(err)
+		}
+		for _, counted := range []bool{false, true} {
+			r.Body, _ = LimitOutput(r.Form, r.Body, 7, counted)
+		}
+		packed, err := Packed(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// One more level, and our message, can be too much for the bounds of a request; then it is refused where it is judged.
+		if again, err := call.Canonical(packed, call.Limits{Bytes: 1 << 30, Depth: 1 << 10, Members: 1 << 30}); err != nil || string(again) != string(packed) {
+			t.Fatalf("%v: %s", err, packed)
+		}
 		for _, b := range Blocks(Form(form), r.Body, "") {
 			if call.Check(b.JSON, call.DefaultLimits()) != nil {
 				t.Fatalf("%s", b.JSON)
