@@ -98,7 +98,6 @@ func (f *Face) serve(w http.ResponseWriter, r *http.Request) {
 		provider, path = wire.Anthropic, strings.TrimPrefix(r.URL.Path, "/anthropic")
 	}
 	a := asked{f: f, w: w, r: r, provider: provider}
-	var form wire.Form
 	id, one := strings.CutPrefix(path, "/v1/models/")
 	if !one {
 		id = ""
@@ -108,21 +107,21 @@ func (f *Face) serve(w http.ResponseWriter, r *http.Request) {
 		a.method(http.MethodGet, func() { a.list(id) })
 		return
 	case path == "/v1/messages" && provider == wire.Anthropic:
-		form = wire.Messages
+		a.form = wire.Messages
 	case path == "/v1/messages/count_tokens" && provider == wire.Anthropic:
-		form = wire.Count
+		a.form = wire.Count
 	case path == "/v1/responses" && provider == wire.OpenAI:
-		form = wire.Responses
+		a.form = wire.Responses
 	case path == "/v1/chat/completions" && provider == wire.OpenAI:
-		form = wire.Chat
+		a.form = wire.Chat
 	case path == "/v1/embeddings" && provider == wire.OpenAI:
-		form = wire.Embeddings
+		a.form = wire.Embeddings
 	default:
 		a.refuse(web.WithStatus(http.StatusNotFound, fault.New(fault.NotFound, "The model door does not serve this path.").
 			Try("It serves /anthropic/v1/messages, /anthropic/v1/messages/count_tokens, /anthropic/v1/models, /openai/v1/chat/completions, /openai/v1/responses, /openai/v1/embeddings and /openai/v1/models.")))
 		return
 	}
-	a.method(http.MethodPost, func() { a.ask(form) })
+	a.method(http.MethodPost, a.ask)
 }
 
 // asked is one HTTP request.
@@ -131,6 +130,7 @@ type asked struct {
 	w        http.ResponseWriter
 	r        *http.Request
 	provider wire.Provider
+	form     wire.Form // "" where a list is asked for
 	p        identity.Principal
 	begun    bool   // a piece of the answer has left
 	what     string // the model that it asks; "" as long as that is not read
@@ -194,7 +194,7 @@ func (a *asked) headers() error {
 }
 
 // ask takes one request through the corridor.
-func (a *asked) ask(form wire.Form) {
+func (a *asked) ask() {
 	hold, err := a.f.o.Memory.Take(a.r.Context(), a.p.Whose(), web.Announced(a.r, maxBody))
 	defer hold.Release() // when the answer has left
 	var body []byte
@@ -219,10 +219,10 @@ func (a *asked) ask(form wire.Form) {
 		}
 	}
 	version := ""
-	if form.Provider() == wire.Anthropic {
+	if a.provider == wire.Anthropic {
 		version = cmp.Or(a.r.Header.Get(headerVersion), wire.Versions[0])
 	}
-	packed, err := wire.Packed(wire.Request{Form: form, Beta: beta, Version: version, Body: body})
+	packed, err := wire.Packed(wire.Request{Form: a.form, Beta: beta, Version: version, Body: body})
 	if err != nil {
 		a.refuse(err)
 		return
@@ -323,7 +323,7 @@ func (a *asked) fail(status int, v fault.Verdict) {
 	}
 	refusal := wire.Refusal(a.provider, status, v.Code, fmt.Sprintf("%s (%s, from the gateway)", message, v.Code), v, v.RequestID)
 	if a.begun { // it ends the stream
-		if err := a.piece(wire.RefusalEvent(a.provider, refusal)); err != nil {
+		if err := a.piece(wire.RefusalEvents(a.form, refusal, !failure(v.Code))); err != nil {
 			a.f.o.Log.Debug("the error that ends an answer did not reach its client", "error", err)
 		}
 		return

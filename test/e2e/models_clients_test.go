@@ -49,7 +49,8 @@ func codex(t testing.TB, w *world, token, words string) (out string, err error) 
 }
 
 // Codex works with what `client config` prints and nothing else: it gets texts, calls its own tools and the gateway's, and takes no part of an answer that
-// broke off for the whole. It repeats what was refused once, as it repeats what broke off.
+// broke off for the whole. It repeats what was refused once, as it repeats what broke off; an answer that the gateway cut it doesn't
+// ask for again, and it shows why.
 func TestCodex(t *testing.T) {
 	p := newModelProvider(t)
 	w := launch(t, newPlace(t, p.config("[internal]"), thinker("bot")))
@@ -73,6 +74,8 @@ func TestCodex(t *testing.T) {
 			_, _ = io.WriteString(h, f.begin+f.text("Hello "))
 			_ = http.NewResponseController(h).Flush()
 			panic(http.ErrAbortHandler)
+		case strings.Contains(r.body, "Tell the key."):
+			answer = f.begin + f.text("Hello ") + f.text("it is "+keyOf+" ")
 		case !strings.Contains(r.body, "Use your tools."):
 		case !strings.Contains(r.body, `"call_id":"first"`):
 			answer = call("first", `"name":"exec_command"`, `{"cmd":"echo it is $((40+2))"}`)
@@ -114,19 +117,25 @@ func TestCodex(t *testing.T) {
 		t.Errorf("Codex sent it %d times, and it left %d times", n, len(p.requests())-before)
 	}
 
-	session, token = w.open("bot")
-	out, err = codex(t, w, token, "Break off.")
-	n := 0
-	for _, e := range outcomes(w) {
-		if e.Session == session {
-			n++
-			if e.Code != "upstream.failed" {
-				t.Errorf("on record is %s %s", e.Decision, e.Code)
+	for words, want := range map[string]struct {
+		code string
+		sent int
+	}{"Break off.": {"upstream.failed", 2}, "Tell the key.": {"result.invalid", 1}} {
+		before = len(p.requests())
+		session, token = w.open("bot")
+		out, err = codex(t, w, token, words)
+		n := 0
+		for _, e := range outcomes(w) {
+			if e.Session == session {
+				n++
+				if string(e.Code) != want.code {
+					t.Errorf("on record is %s %s", e.Decision, e.Code)
+				}
 			}
 		}
-	}
-	if err == nil || n != 2 || n != len(p.requests())-before {
-		t.Errorf("%v, %d outcomes, %d requests\n%s", err, n, len(p.requests())-before, out)
+		if err == nil || n != want.sent || n != len(p.requests())-before || !strings.Contains(out, "("+want.code+", from the gateway)") {
+			t.Errorf("%s %v, %d outcomes, %d requests\n%s", words, err, n, len(p.requests())-before, out)
+		}
 	}
 	w.sane()
 }

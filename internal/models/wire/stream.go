@@ -359,12 +359,26 @@ func failedWithin(data []byte) error {
 	return fault.New(fault.UpstreamFailed, "The provider ended its answer with an error (%s).", kind)
 }
 
-// RefusalEvent is an error in the form that the provider's SDKs read in the middle of a stream, which it ends.
-func RefusalEvent(p Provider, refusal []byte) []byte {
-	if p == Anthropic {
+// RefusalEvents are an error in the form that clients read in the middle of a stream, which it ends. final: asking again would bring the same. Of responses
+// there are two events: SDKs read the first as an error, and Codex reads only the second.
+func RefusalEvents(form Form, refusal []byte, final bool) []byte {
+	if form.toAnthropic() {
 		return slices.Concat([]byte("event: error\ndata: "), refusal, []byte("\n\n"))
 	}
-	return slices.Concat([]byte("data: "), refusal, []byte("\n\n"))
+	events := slices.Concat([]byte("data: "), refusal, []byte("\n\n"))
+	if form != Responses {
+		return events
+	}
+	code := "server_error"
+	if final {
+		code = "invalid_prompt" // after which nothing is tried again
+	}
+	theirs, _ := call.Get(refusal, "error")
+	message, _ := call.GetText(theirs, "message")
+	failed, _ := call.Encode(map[string]any{ // of texts: can't fail
+		"type": "response.failed", "response": map[string]any{"object": "response", "status": "failed", "output": []any{}, "error": map[string]any{"code": code, "message": message}},
+	})
+	return slices.Concat(events, []byte("event: response.failed\ndata: "), failed, []byte("\n\n"))
 }
 
 // maxTail bounds how much text is held back because it can still become something that is looked for.

@@ -320,3 +320,23 @@ func TestLinesOfAnEvent(t *testing.T) {
 		t.Errorf("%q, %v", e.Raw, err)
 	}
 }
+
+// An error that ends a stream is one that each form's clients read. Of responses a second event says it to those that read only the answer's own end, and
+// whether to try again.
+func TestRefusalEvents(t *testing.T) {
+	const refusal = `{"error":{"code":"flow.contaminated","message":"It \"was\" refused."}}`
+	for name, c := range map[string]struct {
+		form  Form
+		final bool
+		want  string
+	}{
+		"messages":           {Messages, true, "event: error\ndata: " + refusal + "\n\n"},
+		"a chat":             {Chat, true, "data: " + refusal + "\n\n"},
+		"a response":         {Responses, true, "data: " + refusal + "\n\nevent: response.failed\ndata: " + `{"response":{"error":{"code":"invalid_prompt","message":"It \"was\" refused."},"object":"response","output":[],"status":"failed"},"type":"response.failed"}` + "\n\n"},
+		"a response in vain": {Responses, false, "data: " + refusal + "\n\nevent: response.failed\ndata: " + `{"response":{"error":{"code":"server_error","message":"It \"was\" refused."},"object":"response","output":[],"status":"failed"},"type":"response.failed"}` + "\n\n"},
+	} {
+		if got := string(RefusalEvents(c.form, []byte(refusal), c.final)); got != c.want {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+}
