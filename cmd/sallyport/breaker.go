@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -52,9 +53,9 @@ func breakers(t *table, all []client.Breaker) {
 	}
 	t.row("NAME", "STATE", "FAILURES", "SINCE", "RETRY AFTER", "CAUSE")
 	for _, b := range all {
-		var since, retry string
+		var since, retry time.Time
 		if b.Since != nil {
-			since, retry = show(*b.Since), show(*b.RetryAfter)
+			since, retry = *b.Since, *b.RetryAfter
 		}
 		t.row(b.Name, b.State, fmt.Sprint(b.Failures), since, retry, b.Cause)
 	}

@@ -199,7 +199,7 @@ func (s *state) rows(t *table) {
 	if s.Anchor.State != "not configured" { // doctor says so
 		t.field("anchor", s.Anchor.Text)
 	}
-	t.field("configuration", sinceLoaded(s.Configuration))
+	t.field("configuration", t.sinceLoaded(s.Configuration))
 	switches(t, s.KillSwitch)
 	var waits []string
 	for _, w := range []struct {
@@ -217,7 +217,7 @@ func (s *state) rows(t *table) {
 	t.field("waits", cmp.Or(strings.Join(waits, ", "), "nothing"))
 	t.field("quarantined", strings.Join(s.Quarantined, ", "))
 	for _, b := range s.Breakers {
-		t.field("breaker open", b.Name+" since "+show(*b.Since)+": "+b.Cause)
+		t.field("breaker open", b.Name+" since "+t.show(*b.Since)+": "+b.Cause)
 	}
 	if len(s.Failing) > 0 {
 		t.field("fails", strings.Join(s.Failing, ", ")+" (sallyport doctor says what to do)")
@@ -226,8 +226,8 @@ func (s *state) rows(t *table) {
 }
 
 // sinceLoaded says since when a configuration is in force, and whether the files agree with it.
-func sinceLoaded(c *client.Configuration) string {
-	text := "loaded " + show(c.LoadedAt) + " " + console.HowLoaded(c.LoadedBy)
+func (t *table) sinceLoaded(c *client.Configuration) string {
+	text := "loaded " + t.show(c.LoadedAt) + " " + console.HowLoaded(c.LoadedBy)
 	switch {
 	case c.Unusable:
 		return text + "; the files were changed and can't be loaded: sallyport lint says why"
@@ -266,7 +266,7 @@ field is named. It needs the role admin, and is on record with what changed. SIG
 			return err
 		}
 		return c.print(done, func(t *table) {
-			t.field("configuration", sinceLoaded(&done.Configuration))
+			t.field("configuration", t.sinceLoaded(&done.Configuration))
 			if len(done.Changes) == 0 {
 				t.field("changed", "nothing")
 				return

@@ -66,7 +66,11 @@ func Run(ctx context.Context, o Options) (err error) {
 	}
 	defer behind.close()
 
-	cfg, err := daemon.ParseConfig("demo", fmt.Appendf(nil, config, behind.urls["mail"], behind.urls["docs"], behind.urls["web"], behind.urls["bank"]), dir)
+	file := filepath.Join(dir, "sallyport.yaml") // a file, since status and the console say whether it was changed
+	if err := os.WriteFile(file, fmt.Appendf(nil, config, behind.urls["mail"], behind.urls["docs"], behind.urls["web"], behind.urls["bank"]), 0o600); err != nil {
+		return err
+	}
+	cfg, err := daemon.LoadConfig(file)
 	if err != nil {
 		return err
 	}
