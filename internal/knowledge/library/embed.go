@@ -108,6 +108,10 @@ func (l *Library) embedNewest(ctx context.Context) error {
 	l.mu.RLock()
 	members := knowledge.Members(l.documents, s.Order)
 	l.mu.RUnlock()
+	// What failed most comes last, so texts that the model refuses keep no other from being embedded.
+	slices.SortStableFunc(members, func(a, b knowledge.Member) int {
+		return cmp.Compare(l.failures[a.Version.Content], l.failures[b.Version.Content])
+	})
 	done, refused, failed := 0, 0, 0
 	for _, m := range members {
 		l.mu.RLock()
@@ -119,11 +123,13 @@ func (l *Library) embedNewest(ctx context.Context) error {
 		switch e := l.embedText(ctx, have.model, m); {
 		case e == nil:
 			done, failed = done+1, 0
+			delete(l.failures, m.Version.Content)
 		case fault.Is(e, fault.FlowContaminated):
 			refused++
 		case fault.Is(e, fault.NotFound): // erased or withdrawn meanwhile
 		default: // it may be this text alone that the model refuses
 			failed, err = failed+1, e
+			l.failures[m.Version.Content]++
 		}
 		if failed == mostFailures || fault.Is(err, fault.KillSwitch) || ctx.Err() != nil {
 			break
@@ -227,21 +233,35 @@ func (l *Library) Asking(by, question string) ask.Ask {
 	return l.o.Embeddings.Own(audit.Entry{Action: embedAction, Actor: by}, func() ([]string, error) { return l.o.Detect([]byte(question)), nil })
 }
 
-// noneEmbedded is why a search is by words alone where there are no embeddings, or none that the index has yet. It is the same where only what may not be read has some.
+// noneEmbedded is why a search is by words alone where nothing that the reader may read has embeddings, or the index has none yet.
 const noneEmbedded = "No document that you may read has an embedding yet."
 
-// meaning is the embedding of a question; nil where there is none, and why.
-func (l *Library) meaning(ctx context.Context, asking ask.Ask, question string) (vector []float32, why string) {
-	have, err := l.embedding(ctx)
+// anyEmbedded tells whether something in a snapshot that the reader may read has embeddings. Whether anything else has, it must not learn.
+func (l *Library) anyEmbedded(have embedded, r knowledge.Reader, order int64) bool {
 	l.mu.RLock()
-	some := len(have.texts) > 0
-	l.mu.RUnlock()
+	defer l.mu.RUnlock()
+	if len(have.texts) == 0 {
+		return false
+	}
+	for _, d := range l.documents {
+		if s, ok := d.AtOrder(order); ok && !s.Gone() && r.May(d, s.Version.Version) {
+			if _, has := have.texts[s.Version.Content]; has {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// meaning is the embedding of a question that is asked of a snapshot; nil where there is none, and why.
+func (l *Library) meaning(ctx context.Context, r knowledge.Reader, asking ask.Ask, order int64, question string) (vector []float32, why string) {
+	have, err := l.embedding(ctx)
 	switch {
 	case err != nil:
 		return nil, fault.Of(err).Public()
 	case have.model == "":
 		return nil, "No model for embeddings is configured."
-	case !some:
+	case !l.anyEmbedded(have, r, order):
 		return nil, noneEmbedded
 	case asking == nil:
 		return nil, "This search is by words alone."

@@ -139,7 +139,38 @@ func TestMeaningIsFound(t *testing.T) {
 	if f := p.ask(all, "paid"); f.Search != "text" || !strings.Contains(f.TextOnly, "Stopped.") || len(f.Hits) != 1 {
 		t.Errorf("the model is refused: %+v", f)
 	}
+	if f := p.ask(knowledge.Reader{Sources: []string{"nothing"}}, "paid"); f.TextOnly != noneEmbedded {
+		t.Errorf("whoever may read nothing learns from a refusal that there are embeddings: %+v", f)
+	}
+	if f := p.ask(knowledge.Reader{AllSources: true, Labels: []string{"internal"}}, "paid"); !strings.Contains(f.TextOnly, "Stopped.") {
+		t.Errorf("who may read some that is embedded: %+v", f)
+	}
 	p.verify()
+}
+
+// Texts that the model refuses keep no other from being embedded, however many they are and wherever they stand.
+func TestRefusedTextsStopNoOther(t *testing.T) {
+	p := open(t, t.TempDir())
+	p.embedder.model = "embed-1"
+	for n := range 12 {
+		p.add("handbook", fmt.Sprint("bad", n), fmt.Sprintf("Refused text number %d.", n))
+	}
+	good := p.add("handbook", "good", "Staff are paid back.")
+	p.snap()
+	p.embedder.fails = func(texts []string) error {
+		if strings.Contains(texts[0], "Refused") {
+			return fault.New(fault.UpstreamFailed, "The provider refuses it.")
+		}
+		return nil
+	}
+	for rounds := 0; p.EmbeddingOf(good.Now().Version) == nil; rounds++ {
+		if rounds == 5 { // 12 texts, three of which fail at a time
+			t.Fatal("the text is not embedded")
+		}
+		if err := p.embedNewest(t.Context()); err == nil {
+			t.Fatal("refused texts are an error")
+		}
+	}
 }
 
 // Each chunk is sent once: over restarts, failures, new snapshots and new versions. A rebuild has an equal digest, and needs no model.

@@ -76,11 +76,13 @@ type Library struct {
 
 	indexes indexes
 	wake    chan struct{} // of what fetches embeddings
+
+	failures map[string]int // by text: how often its embeddings could not be had; for embedNewest alone
 }
 
 // Open reads what there is, and finishes erasures that were interrupted.
 func Open(ctx context.Context, o Options) (*Library, error) {
-	l := &Library{o: o, indexes: indexes{ready: map[string]ready{}, building: map[string]*build{}}, wake: make(chan struct{}, 1)}
+	l := &Library{o: o, indexes: indexes{ready: map[string]ready{}, building: map[string]*build{}}, wake: make(chan struct{}, 1), failures: map[string]int{}}
 	l.indexes.ctx, l.indexes.stop = context.WithCancel(context.Background())
 	if err := l.reload(ctx); err != nil {
 		return nil, err

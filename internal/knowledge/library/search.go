@@ -306,7 +306,7 @@ func (l *Library) Search(ctx context.Context, r knowledge.Reader, asking ask.Ask
 	}
 	f := Found{Snapshot: s.ID, Hits: []Hit{}, Search: "text"}
 	var vector []float32
-	vector, f.TextOnly = l.meaning(ctx, asking, question) // before the index is in use: it may take a while
+	vector, f.TextOnly = l.meaning(ctx, r, asking, s.Order, question) // before the index is in use: it may take a while
 	x, done, err := l.use(ctx, s.ID)
 	if err != nil {
 		return f, err
