@@ -872,9 +872,6 @@ func places(object []byte, yield func(place) bool) {
 
 func (m place) is(name string) bool { return string(m.decoded()) == name }
 
-// after tells whether the member comes after one with this name, which is of ASCII.
-func (m place) after(name string) bool { return string(m.decoded()) > name }
-
 func (m place) decoded() []byte {
 	if bytes.IndexByte(m.name, '\\') < 0 {
 		return m.name
@@ -949,21 +946,31 @@ func GetText(object []byte, name string) (string, bool) {
 	return Text(value)
 }
 
-// SetMember returns a copy of a checked object with one top-level member replaced where it stands, or added before the first one whose name comes after
-// its own. The rest keeps its bytes: with a canonical value and a name of ASCII, a canonical object stays one. value must be checked JSON. It returns nil if
-// object is no object.
+// SetMember returns a copy of a checked object with one top-level member replaced where it stands, or added at the end. The rest
+// keeps its bytes, so an added member can leave canonical order. value must be checked JSON. It returns nil if object is no object.
 func SetMember(object []byte, name string, value json.RawMessage) []byte {
+	return setMember(object, name, value, false)
+}
+
+// SetSorted is SetMember, but adds a member before the first one whose name comes after its own: with a canonical value and a name of ASCII, a canonical
+// object stays one.
+func SetSorted(object []byte, name string, value json.RawMessage) []byte {
+	return setMember(object, name, value, true)
+}
+
+func setMember(object []byte, name string, value json.RawMessage, sorted bool) []byte {
 	open := skipSpace(object, 0)
 	if open >= len(object) || object[open] != '{' {
 		return nil
 	}
 	at, end, last, there := -1, -1, -1, false
 	places(object, func(m place) bool {
-		if there = m.is(name); there {
+		own := m.decoded()
+		if there = string(own) == name; there {
 			at, end = m.start, m.end
 			return false
 		}
-		if at < 0 && m.after(name) {
+		if sorted && at < 0 && string(own) > name {
 			at = m.opens
 		}
 		last = m.end
@@ -973,12 +980,12 @@ func SetMember(object []byte, name string, value json.RawMessage) []byte {
 	if there {
 		return append(append(append(out, object[:at]...), value...), object[end:]...)
 	}
-	before, after := []byte(nil), []byte(nil)
+	before, after := "", ""
 	switch {
 	case at >= 0:
-		after = []byte{','}
+		after = ","
 	case last >= 0:
-		at, before = last, []byte{','}
+		at, before = last, ","
 	default:
 		at = open + 1
 	}

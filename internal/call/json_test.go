@@ -249,13 +249,24 @@ func TestMembersGetSet(t *testing.T) {
 		{` { } `, "c", `3`, ` {"c":3 } `},
 		{`[1]`, "c", `3`, ``},
 		{`{"\u0061":1}`, "a", `2`, `{"\u0061":2}`},
-		{`{"a":1,"c":2}`, "b", `3`, `{"a":1,"b":3,"c":2}`},
-		{`{ "b":1}`, "a", `2`, `{ "a":2,"b":1}`},
-		{`{"\u0062":1}`, "a", `2`, `{"a":2,"\u0062":1}`},
-		{`{"𐀀":1}`, "a", `2`, `{"a":2,"𐀀":1}`},
+		{`{"b":1}`, "a", `2`, `{"b":1,"a":2}`},
 	} {
 		if got := SetMember([]byte(c.object), c.name, json.RawMessage(c.value)); string(got) != c.want {
 			t.Errorf("SetMember(%s, %s): %s, want %s", c.object, c.name, got, c.want)
+		}
+	}
+	for _, c := range []struct{ object, name, value, want string }{
+		{`{"a":1,"c":2}`, "b", `3`, `{"a":1,"b":3,"c":2}`},
+		{`{"a":1,"c":2}`, "c", `3`, `{"a":1,"c":3}`},
+		{`{"a":1,"c":2}`, "d", `3`, `{"a":1,"c":2,"d":3}`},
+		{`{ "b":1}`, "a", `2`, `{ "a":2,"b":1}`},
+		{`{"\u0062":1}`, "a", `2`, `{"a":2,"\u0062":1}`},
+		{`{"𐀀":1}`, "a", `2`, `{"a":2,"𐀀":1}`},
+		{`{}`, "a", `2`, `{"a":2}`},
+		{`1`, "a", `2`, ``},
+	} {
+		if got := SetSorted([]byte(c.object), c.name, json.RawMessage(c.value)); string(got) != c.want {
+			t.Errorf("SetSorted(%s, %s): %s, want %s", c.object, c.name, got, c.want)
 		}
 	}
 }
@@ -392,8 +403,8 @@ func FuzzCanonical(f *testing.F) {
 				if want, ok := object[name]; !ok || !reflect.DeepEqual(decode(t, value), want) {
 					t.Fatalf("member %q is %q", name, value)
 				}
-				if set := SetMember(out, "m", json.RawMessage(`"new"`)); !sorted(set) {
-					t.Fatalf("SetMember(%q): %q is not sorted", out, set)
+				if set := SetSorted(out, "m", json.RawMessage(`"new"`)); !sorted(set) {
+					t.Fatalf("SetSorted(%q): %q is not sorted", out, set)
 				}
 				set := SetMember(data, name, json.RawMessage(`"new"`))
 				if v, ok := Get(set, name); !ok || string(v) != `"new"` || Check(set, DefaultLimits()) != nil {

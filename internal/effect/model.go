@@ -82,7 +82,7 @@ func AskInstead(arguments json.RawMessage, id string) (json.RawMessage, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.Body = call.SetMember(r.Body, "model", name)
+	r.Body = call.SetSorted(r.Body, "model", name)
 	return wire.Packed(r)
 }
 

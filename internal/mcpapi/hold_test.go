@@ -394,7 +394,7 @@ func TestHeldProgress(t *testing.T) {
 		`{"message":"Runs at 12:00:10 UTC unless a person stops it: appr_7 (MEDIUM).","progress":2,"progressToken":"t"}`,
 		`{"message":"Waiting for two people to decide on appr_7 (CRITICAL).","progress":3,"progressToken":"t"}`,
 		`{"progress":4,"total":6.5,"message":"a","progressToken":"t"}`,
-		`{"progress":6.5,"progressToken":"t","total":6.5,"message":"b"}`,
+		`{"progress":6.5,"total":6.5,"message":"b","progressToken":"t"}`,
 		``,
 	}
 	if !reflect.DeepEqual(got, want) {

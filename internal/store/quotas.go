@@ -120,7 +120,17 @@ func (t *tx) claim(c *quota.Claim, uses []quota.Use, callID string) error {
 	return nil
 }
 
-// settleQuota gives back what a call set aside, and counts what it used, by its outcome. It returns the marks that were passed.
+// settleByOutcome settles what a call set aside by its outcome. One that is unknown, and doesn't say how long the call took or what it used, keeps it for as
+// long as the window lasts, as a crash does.
+func (t *tx) settleByOutcome(e *audit.Entry) (marks []quota.Mark, err error) {
+	if e.Decision == "unknown" && e.DurationMS == 0 && len(e.Detail) == 0 {
+		t.after = append(t.after, func() { delete(t.w.quotas.claimed, e.CallID) })
+		return nil, nil
+	}
+	return t.settleQuota(e.CallID, quota.UsedBy(e.DurationMS, e.Detail))
+}
+
+// settleQuota gives back what a call set aside, and counts what it used. It returns the marks that were passed.
 func (t *tx) settleQuota(callID string, used map[quota.Resource]int64) (marks []quota.Mark, err error) {
 	c := t.w.quotas.claimed[callID]
 	if c == nil {

@@ -122,6 +122,14 @@ func TestTokensAreSetAside(t *testing.T) {
 			t.Errorf("%+v: %+v", limits[n], u)
 		}
 	}
+	lost := outcome(intent(s, "call_2"), "unknown")
+	lost.DurationMS = 0
+	if _, err := db.Outcome(t.Context(), s.ID, lost, nil, 0); err != nil {
+		t.Fatal(err)
+	}
+	if u := use(0); u.Used != 120 || u.Reserved != 600 {
+		t.Errorf("an outcome that nobody knows gave back what was set aside: %+v", u)
+	}
 	must(t, db.Close())
 	db = openDB(t)
 	if u := use(0); u.Used != 120 || u.Reserved != 600 {

@@ -279,7 +279,7 @@ func (db *DB) Outcome(ctx context.Context, sessionID string, e audit.Entry, rais
 				}
 			}
 		}
-		marks, err := t.settleQuota(e.CallID, quota.UsedBy(e.DurationMS, e.Detail))
+		marks, err := t.settleByOutcome(&e)
 		if err != nil {
 			return err
 		}

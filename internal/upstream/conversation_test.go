@@ -50,7 +50,7 @@ func TestInputRequired(t *testing.T) {
 	}
 }
 
-// TestBuild: the params' bytes are sent as they were judged, with what we add between them; of the client's capabilities only what the
+// TestBuild: the params' bytes are sent as they were judged; what we add comes after them, and of the client's capabilities only what the
 // operator lets this server use.
 func TestBuild(t *testing.T) {
 	c := bare("elicitation", "sampling")
@@ -64,9 +64,9 @@ func TestBuild(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const want = `{"jsonrpc":"2.0","id":"sp-7","method":"tools/call","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"sallyport","version":"1"},` +
-		`"io.modelcontextprotocol/clientCapabilities":{"elicitation":{"form":{}},"sampling":{"tools":{}}},"progressToken":"sp-7"},` +
-		`"arguments":{"z":1,"a":[1.50,"\u0041"]},"inputResponses":{"q":1},"name":"t","requestState":"a\"b"}}`
+	const want = `{"jsonrpc":"2.0","id":"sp-7","method":"tools/call","params":{"arguments":{"z":1,"a":[1.50,"\u0041"]},"name":"t","inputResponses":{"q":1},"requestState":"a\"b",` +
+		`"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"sallyport","version":"1"},` +
+		`"io.modelcontextprotocol/clientCapabilities":{"elicitation":{"form":{}},"sampling":{"tools":{}}},"progressToken":"sp-7"}}}`
 	if got := out.Append(nil); string(got) != want {
 		t.Errorf("%s", got)
 	}

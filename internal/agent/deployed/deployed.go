@@ -526,7 +526,7 @@ func breakers(f *Facts) Box {
 }
 
 func fallbacks(*Facts) Box {
-	return Box{Question: "Fallback operations defined", Answer: No, Reason: "This version has no fallbacks: when a server fails, no other takes its place.",
+	return Box{Question: "Fallback operations defined", Answer: No, Reason: "Only models have fallbacks (fallback, under models): when a server fails, no other takes its place.",
 		Remedy: "Name a second server, and permit agents its operations."}
 }
 

@@ -23,7 +23,7 @@ func Instruct(form Form, body []byte, message string) (json.RawMessage, error) {
 				return nil, err
 			}
 		}
-		return call.SetMember(body, "instructions", text), nil
+		return call.SetSorted(body, "instructions", text), nil
 	}
 	name, first := "messages", `{"content":`+string(text)+`,"role":"`+instructor(body)+`"}`
 	if form.toAnthropic() {
@@ -40,7 +40,7 @@ func Instruct(form Form, body []byte, message string) (json.RawMessage, error) {
 			whole = append(append(whole, ','), e...)
 		}
 	}
-	return call.SetMember(body, name, append(whole, ']')), nil
+	return call.SetSorted(body, name, append(whole, ']')), nil
 }
 
 func canonicalText(s string) (json.RawMessage, error) {

@@ -503,5 +503,5 @@ func wantsUsage(body []byte) (asking json.RawMessage, wanted bool) {
 	if string(include) == "true" {
 		return body, true
 	}
-	return call.SetMember(body, "stream_options", call.SetMember(options, "include_usage", json.RawMessage("true"))), false
+	return call.SetSorted(body, "stream_options", call.SetSorted(options, "include_usage", json.RawMessage("true"))), false
 }

@@ -159,7 +159,7 @@ func LimitOutput(form Form, body []byte, most int64, counted bool) (_ json.RawMe
 		raw, _ := call.Get(body, name)
 		n, err := strconv.ParseInt(string(raw), 10, 64)
 		if over := err == nil && n > most; over || now == 0 && i == 0 {
-			out = call.SetMember(out, name, json.RawMessage(strconv.FormatInt(most, 10)))
+			out = call.SetSorted(out, name, json.RawMessage(strconv.FormatInt(most, 10)))
 		}
 	}
 	return out, most

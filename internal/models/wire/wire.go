@@ -104,7 +104,7 @@ func Packed(r Request) (json.RawMessage, error) {
 	if err != nil {
 		return nil, err
 	}
-	return call.SetMember(head, "request", r.Body), nil // whole, since reading it again takes longer than all the rest
+	return call.SetSorted(head, "request", r.Body), nil // whole, since reading it again takes longer than all the rest
 }
 
 // Unpack takes what Packed made apart. Of the request itself it reads nothing but what model is asked, and whether it asks for a stream.
@@ -188,7 +188,7 @@ func Parse(form Form, beta []string, body []byte, allowed Allowed) (Request, err
 	stream, _ := call.Get(body, "stream")
 	r.Stream = string(stream) == "true"
 	if form == Chat || form == Responses { // a provider that keeps the request would have a copy that nobody judges the use of
-		r.Body = call.SetMember(body, "store", json.RawMessage("false"))
+		r.Body = call.SetSorted(body, "store", json.RawMessage("false"))
 	}
 	if form == Chat && r.Stream {
 		asking, wanted := wantsUsage(r.Body)
