@@ -97,10 +97,10 @@ func TestIncidentAdvisor(t *testing.T) {
 	recommended("WAIT") // nobody answers it
 
 	code, out, errs := w.command(nil, "recommendations", "list")
-	if code != 0 || !strings.Contains(out, "carried_out") || !strings.Contains(out, "advice") {
+	if code != 0 || !strings.Contains(out, "carried out") || !strings.Contains(out, "advice") {
 		t.Errorf("%d %s %s", code, out, errs)
 	}
-	if code, out, errs = w.command(nil, "recommendations", "approve", advice.RecommendationID, "--digest", advice.Digest); code != 0 || !strings.Contains(out, "accepted") {
+	if code, out, errs = w.command(nil, "recommendations", "approve", advice.RecommendationID, "--digest", advice.Digest); code != 0 || !strings.Contains(out, "found right") {
 		t.Errorf("%d %s %s", code, out, errs)
 	}
 	if code, out, errs = w.command(nil, "recommendations", "show", advice.RecommendationID); code != 0 || !strings.Contains(out, "verified by quote, internal") {
@@ -131,7 +131,7 @@ func TestSeveralRecommendationsAtOnce(t *testing.T) {
 		}
 		args = append(args, rec.RecommendationID+"="+rec.Digest)
 	}
-	if code, out, errs := w.command(nil, "recommendations", "batch", "approve", args[0], strings.TrimRight(args[1], "0123456789abcdef")+"00", args[2]); code != 1 || strings.Count(out, "accepted") != 2 || !strings.Contains(out, "another digest") {
+	if code, out, errs := w.command(nil, "recommendations", "batch", "approve", args[0], strings.TrimRight(args[1], "0123456789abcdef")+"00", args[2]); code != 1 || strings.Count(out, "found right") != 2 || !strings.Contains(out, "another digest") {
 		t.Errorf("%d %s %s", code, out, errs)
 	}
 	if len(pager.calls()) != 0 {
