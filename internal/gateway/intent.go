@@ -112,10 +112,7 @@ func (c *crossing) spends(e *audit.Entry) (spend Spend, detail map[string]any, e
 	if len(c.hosted) > 0 {
 		detail["hosted_tools"] = c.hosted
 	}
-	if c.unseen > 0 {
-		detail["invisible"] = c.unseen
-	}
-	noteScreened(cmp.Or(c.screened, c.messages), e, detail)
+	c.noteSent(e, detail)
 	if lifted := c.lifted(&c.judged.found); lifted != nil {
 		detail["observed"] = lifted
 	}

@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 
@@ -98,10 +97,7 @@ func (c *crossing) refusal(v fault.Verdict) audit.Entry {
 	if rules := c.rules(cause); rules != nil {
 		detail["because"] = rules
 	}
-	if c.unseen > 0 {
-		detail["invisible"] = c.unseen
-	}
-	noteScreened(cmp.Or(c.screened, c.messages), &e, detail)
+	c.noteSent(&e, detail)
 	if lifted := c.lifted(&c.judged.found); lifted != nil {
 		detail["observed"] = lifted
 	}

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"encoding/json"
 
 	"sallyport.example/flow"
@@ -97,6 +98,14 @@ func noteScreened(s *screen.Found, e *audit.Entry, detail map[string]any) {
 	if s.Hit() {
 		e.Event = audit.ThreatHit
 	}
+}
+
+// noteSent puts on record what was found in what the call sends: by screening, and characters that show nothing.
+func (c *crossing) noteSent(e *audit.Entry, detail map[string]any) {
+	if c.unseen > 0 {
+		detail["invisible"] = c.unseen
+	}
+	noteScreened(cmp.Or(c.screened, c.messages), e, detail)
 }
 
 // channel is by what way the result comes.

@@ -256,11 +256,14 @@ func (c *Counters) oldest() time.Time {
 func (c *Counters) add(page []audit.Entry, next, size int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	oldestFine := c.oldestFine()
 	for _, e := range page {
 		c.to = e.Index + 1
-		slotOf(c.hours, e.At, time.Hour).count(e)
-		if !e.At.Before(c.oldestFine()) {
-			slotOf(c.fine, e.At, Fine).count(e)
+		k, n := Of(e)
+		operation := Unasked(e)
+		slotOf(c.hours, e.At, time.Hour).count(k, n, operation)
+		if !e.At.Before(oldestFine) {
+			slotOf(c.fine, e.At, Fine).count(k, n, operation)
 		}
 		if k, u, is := OfModel(e); is {
 			c.use(e.At.UTC().Truncate(time.Hour), k, u)
@@ -274,7 +277,7 @@ func (c *Counters) add(page []audit.Entry, next, size int64) {
 	}
 	c.begun = c.begun || len(page) > 0 || next < 0
 	maps.DeleteFunc(c.hours, func(hour time.Time, _ *Slot) bool { return hour.Before(c.oldest()) })
-	maps.DeleteFunc(c.fine, func(at time.Time, _ *Slot) bool { return at.Before(c.oldestFine()) })
+	maps.DeleteFunc(c.fine, func(at time.Time, _ *Slot) bool { return at.Before(oldestFine) })
 	maps.DeleteFunc(c.uses, func(hour time.Time, _ map[ModelKey]ModelUse) bool { return hour.Before(c.oldest()) })
 }
 
@@ -292,15 +295,15 @@ func slotOf(slots map[time.Time]*Slot, at time.Time, long time.Duration) *Slot {
 	return slots[start]
 }
 
-// count adds what an entry counts as.
-func (s *Slot) count(e audit.Entry) {
-	if k, n := Of(e); n > 0 {
+// count adds what an entry counts as, and the operation that it says ran unasked.
+func (s *Slot) count(k Key, n int64, operation string) {
+	if n > 0 {
 		if _, known := s.Counts[k]; !known && len(s.Counts) >= maxKeys {
 			k = Key{Agent: Others, What: k.What}
 		}
 		s.Counts[k] += n
 	}
-	if operation := Unasked(e); operation != "" {
+	if operation != "" {
 		if _, known := s.Unasked[operation]; !known && len(s.Unasked) >= maxKeys {
 			operation = Others
 		}
