@@ -98,7 +98,11 @@ func TestMisbehavingServersHarmNobody(t *testing.T) {
 	}
 	config := "upstreams:\n"
 	for name, h := range servers {
-		config += fmt.Sprintf("  %s: {url: %q, timeout: 2s}\n", name, serve(t, h))
+		timeout := "2s"
+		if name == "hugeresult" {
+			timeout = "60s" // its size is what ends it, on a slow machine, too
+		}
+		config += fmt.Sprintf("  %s: {url: %q, timeout: %s}\n", name, serve(t, h), timeout)
 	}
 	t.Cleanup(func() { close(stop) }) // before the servers close
 	config += fmt.Sprintf("  good: {url: %q}\n  dead: {url: \"http://127.0.0.1:%d/mcp\"}\n  mute: {url: \"http://%s/mcp\", timeout: 2s}\n  exits: {command: [\"false\"]}\n  noise: {command: [\"yes\"]}\noperations:\n",
