@@ -114,6 +114,7 @@ type Result struct {
 	Labels  []string        // labels that it brings besides those of the operation
 	Looked  []string        // texts in it as its reader puts them together, for the detector: JSON has only their pieces
 	Calls   []string        // functions that a model's answer asks its client to call, by name
+	Given   []string        // what it gives them as arguments, each once
 	Unknown int             // events of a model's answer that are of no known form
 	Clean   bool            // it makes no session untrusted
 	Record  json.RawMessage // members for the detail of its entry: an object; nil: none

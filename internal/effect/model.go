@@ -225,9 +225,26 @@ func (m model) answered(asked wire.Request, answer wire.Response) (Result, error
 	}
 	result := Result{JSON: b, Record: m.record(answer.Status, used)}
 	if answer.Status == http.StatusOK {
-		result.Calls = wire.CallsIn(asked.Form, answer.Body)
+		result.called(wire.CallsIn(asked.Form, answer.Body), nil)
 	}
 	return result, err
+}
+
+// called notes what the answer asks its client to call. pieces are arguments that came in pieces; some come whole as well.
+func (r *Result) called(calls []wire.Called, pieces []string) {
+	seen := map[string]bool{"": true}
+	give := func(arguments string) {
+		if !seen[arguments] {
+			seen[arguments], r.Given = true, append(r.Given, arguments)
+		}
+	}
+	for _, one := range calls {
+		r.Calls = append(r.Calls, one.Name)
+		give(one.Arguments)
+	}
+	for _, text := range pieces {
+		give(text)
+	}
 }
 
 // record is what the outcome says of an answer. The quotas are settled by it.
@@ -254,9 +271,10 @@ func (m model) failed(status int, err error, used wire.Usage) json.RawMessage {
 // stream asks for an answer in pieces, and hands its text on as it comes. What can act stays in the result, as the rest.
 func (m model) stream(ctx context.Context, r Run, asked wire.Request) (Result, error) {
 	var left []byte
-	var calls []string
+	var calls []wire.Called
 	unknown := 0
 	whole := map[string]*strings.Builder{} // of each block and each call's arguments; the stream is bounded, and so are they
+	given := map[string]bool{}             // which of them are arguments
 	window := wire.NewWindow(r.Release == nil || m.terms.Hold || wire.MustHold(asked.Form, asked.Body))
 	answer, used, err := r.Models.Stream(ctx, asked, r.Exchange.Room, func(e wire.Event) error {
 		calls = append(calls, e.Calls...)
@@ -268,6 +286,7 @@ func (m model) stream(ctx context.Context, r Run, asked wire.Request) (Result, e
 				whole[part.Of] = new(strings.Builder)
 			}
 			whole[part.Of].WriteString(part.Text)
+			given[part.Of] = part.Call
 		}
 		piece, text := window.Add(e)
 		if len(piece) == 0 {
@@ -298,10 +317,15 @@ func (m model) stream(ctx context.Context, r Run, asked wire.Request) (Result, e
 		return Result{Record: m.failed(answer.Status, err, used)}, err
 	}
 	b, err := call.Encode(map[string]any{"status": json.RawMessage("200"), "headers": answer.Headers, "left": string(left), "rest": string(window.Rest())})
-	result := Result{JSON: b, Record: m.record(answer.Status, used), Calls: calls, Unknown: unknown}
-	for _, text := range whole {
+	result := Result{JSON: b, Record: m.record(answer.Status, used), Unknown: unknown}
+	var pieces []string
+	for of, text := range whole {
 		result.Looked = append(result.Looked, text.String())
+		if given[of] {
+			pieces = append(pieces, text.String())
+		}
 	}
+	result.called(calls, pieces)
 	return result, err
 }
 

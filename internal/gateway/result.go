@@ -327,6 +327,11 @@ func (c *crossing) inspectResult(out *outcome, result effect.Result) {
 	if failed {
 		out.entry.Decision = "error"
 	}
+	if c.withholds(out, &result) {
+		discarded(fault.ThreatInjection, "The model's answer calls functions of the agent's own program with arguments that look like an attempt to order an agent about. It was withheld.")
+		out.verdict.Remedies = []fault.Remedy{{Kind: "ask_person", Text: "Go on without what led to this answer. An operator can have such answers noted instead: threat.input."}}
+		return
+	}
 	seen, trusted := c.observe(content)
 	doubtful := c.screenResult(out, result.JSON)
 	trusted = trusted && !doubtful

@@ -7,6 +7,7 @@ import (
 	"sallyport.example/flow"
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/catalogue"
+	"sallyport.example/internal/effect"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/judge"
 	"sallyport.example/internal/screen"
@@ -47,6 +48,23 @@ func (c *crossing) screenResult(out *outcome, result []byte) (doubtful bool) {
 		out.raise = flow.Raise(out.raise, flow.Operation{ID: c.op.ID}, c.id, flow.Flagged)
 	}
 	return true
+}
+
+// withholds screens what a model's answer gives to functions of the agent's own program, and reports whether the answer is withheld for it: nobody here sees what such a
+// function does, so nothing later can be asked or refused. Where a hit in arguments asks, nobody can answer in time for an answer that waits for its reader; so it marks the
+// session, whose calls that others see are riskier from then on. Calls of this gateway's tools are screened when they are made.
+func (c *crossing) withholds(out *outcome, result *effect.Result) bool {
+	if len(c.ungoverned(result.Calls)) == 0 {
+		return false
+	}
+	for _, given := range result.Given {
+		out.screened = out.screened.Worse(c.g.screened(screen.Arguments, c.op.ID, []byte(given)))
+	}
+	if !out.screened.Hit() || c.screens() == judge.ScreenObserve {
+		return false
+	}
+	out.raise = flow.Raise(out.raise, flow.Operation{ID: c.op.ID}, c.id, flow.Flagged)
+	return c.screens() != judge.ScreenAsk
 }
 
 // talksOrders reports whether what a server says or asks while the call runs looks like orders to an agent, or could not be screened whole: then it is held back, whatever the server's label. It

@@ -197,3 +197,75 @@ func TestChannelsAreScreened(t *testing.T) {
 	}
 	w.close(t)
 }
+
+// What a model's answer gives to functions of the agent's own program is screened, whole and in pieces: by default a hit is on record and marks the session, with
+// deny the answer is withheld, with observe it is noted. Calls of this gateway's tools are screened when they are made.
+func TestCallsInModelsAnswersAreScreened(t *testing.T) {
+	asOrders := func(s string) string { // in place of the arguments {"a":1}, which are cut in two where they are streamed
+		args := `{"a":` + quote(ordersAgent) + `}`
+		escaped := strings.Trim(quote(args), `"`)
+		s = strings.ReplaceAll(s, `{\"a\":1}`, escaped)
+		s = strings.ReplaceAll(s, `:1}"`, strings.TrimPrefix(escaped, `{\"a\"`)+`"`)
+		return s
+	}
+	whole := map[string]string{
+		"messages":  `{"id":"msg_1","type":"message","role":"assistant","model":"` + claude + `","content":[{"type":"tool_use","id":"t1","name":"delete_all","input":{"a":` + quote(ordersAgent) + `}}],"stop_reason":"tool_use","usage":{"input_tokens":3,"output_tokens":2}}`,
+		"chat":      asOrders(`{"id":"c1","object":"chat.completion","created":1,"model":"` + gpt + `","choices":[{"index":0,"message":{"role":"assistant","content":null,"tool_calls":[{"id":"t1","type":"function","function":{"name":"delete_all","arguments":"{\"a\":1}"}}]},"finish_reason":"tool_calls"}]}`),
+		"responses": asOrders(`{"id":"r1","object":"response","created_at":1,"status":"completed","model":"` + gpt + `","output":[{"id":"fc_1","type":"function_call","call_id":"t1","name":"delete_all","arguments":"{\"a\":1}"}]}`),
+	}
+	for input, want := range map[string]struct{ hit, flagged, withheld bool }{
+		"ask": {true, true, false}, "deny": {true, true, true}, "observe": {true, false, false}, "own": {false, false, false},
+	} {
+		t.Run(input, func(t *testing.T) {
+			p := newModelProvider(t)
+			config := p.config("[]")
+			if input != "own" {
+				config += "threat: {input: " + input + "}\n"
+			}
+			w := start(t, config, thinker("bot"))
+			for _, form := range []string{"messages", "chat", "responses"} {
+				for _, streams := range []bool{false, true} {
+					name := fmt.Sprintf("%s, streamed: %t", form, streams)
+					body, path := fmt.Sprintf(modelForms[form].body, "Hi."), modelForms[form].path
+					said := whole[form]
+					if streams {
+						body = streamed[form].body
+						said = streamed[form].begin + streamed[form].text("Hello there ") + asOrders(strings.Join(streamed[form].act, ""))
+					}
+					if input == "own" {
+						said = strings.ReplaceAll(said, "delete_all", "mcp__gateway__sallyport_check")
+					}
+					p.says(func(w http.ResponseWriter, _ modelRequest) bool {
+						kind := "application/json"
+						if streams {
+							kind = "text/event-stream"
+						}
+						w.Header().Set("Content-Type", kind)
+						_, _ = io.WriteString(w, said)
+						return true
+					})
+					session, token := w.open("bot")
+					status, got := w.post(path, token, body, nil)
+					s, err := w.root.Session(t.Context(), session)
+					if err != nil {
+						t.Fatal(err)
+					}
+					hits := w.entriesOf(session, func(e client.Entry) bool { return e.Event == "threat.hit" })
+					if flagged := strings.Contains(fmt.Sprint(s.Labels), "flagged"); len(hits) > 0 != want.hit || flagged != want.flagged {
+						t.Errorf("%s: hits %+v, labels %v", name, hits, s.Labels)
+					}
+					for _, e := range hits {
+						if d := string(e.Detail); !strings.Contains(d, `"channel":"arguments"`) || !strings.Contains(d, `"source":"model.`) || strings.Contains(d, "mallory") {
+							t.Errorf("%s: the record has %s", name, d)
+						}
+					}
+					withheld := strings.Contains(string(got), "threat.injection") && !strings.Contains(string(got), "mallory")
+					if passed := strings.Contains(string(got), "mallory"); withheld != want.withheld || passed == want.withheld || !streams && (status == 403) != want.withheld {
+						t.Errorf("%s: %d %s", name, status, got)
+					}
+				}
+			}
+			w.sane()
+		})
+	}
+}

@@ -7,8 +7,14 @@ import (
 	"sallyport.example/internal/call"
 )
 
-// CallsIn are the functions that a whole answer asks its client to call, by name and in order. What the client runs by a type of its own goes by that type.
-func CallsIn(form Form, answer []byte) (all []string) {
+// Called is a function that an answer asks its client to call. What the client runs by a type of its own goes by that type.
+type Called struct {
+	Name      string
+	Arguments string // as far as they come with the name; "" where they come in pieces
+}
+
+// CallsIn are the functions that a whole answer asks its client to call, in order.
+func CallsIn(form Form, answer []byte) (all []Called) {
 	switch form {
 	case Messages:
 		content, _ := call.Get(answer, "content")
@@ -30,42 +36,61 @@ func CallsIn(form Form, answer []byte) (all []string) {
 	return all
 }
 
-// calledBy is the name of the function that a part of an answer calls, if it is of the type.
-func calledBy(part json.RawMessage, kind string) []string {
+// calledBy is the function that a part of an answer calls, if it is of the type.
+func calledBy(part json.RawMessage, kind string) []Called {
 	if is, _ := call.GetText(part, "type"); is != kind {
 		return nil
 	}
 	name, _ := call.GetText(part, "name")
-	return []string{name}
+	return []Called{{name, argumentsOf(part)}}
+}
+
+// argumentsOf are the arguments of a call, wherever its form has them: texts as they are, objects as JSON.
+func argumentsOf(of json.RawMessage) (all string) {
+	for _, field := range []string{"input", "arguments", "action", "operation"} {
+		v, is := call.Get(of, field)
+		if !is || string(v) == "{}" || string(v) == "null" {
+			continue
+		}
+		text, isText := call.Text(v)
+		if !isText {
+			text = string(v)
+		}
+		if all != "" && text != "" {
+			all += "\n"
+		}
+		all += text
+	}
+	return all
 }
 
 // chatCalls are the functions that a message of a chat, or a piece of one, calls. A piece that goes on with a call's arguments names none.
-func chatCalls(message json.RawMessage) (all []string) {
+func chatCalls(message json.RawMessage) (all []Called) {
 	calls, _ := call.Get(message, "tool_calls")
 	for one := range call.Elements(calls) {
 		for _, kind := range []string{"function", "custom"} {
 			of, _ := call.Get(one, kind)
 			if name, _ := call.GetText(of, "name"); name != "" {
-				all = append(all, name)
+				all = append(all, Called{name, argumentsOf(of)})
 			}
 		}
 	}
 	if old, is := call.Get(message, "function_call"); is {
 		if name, _ := call.GetText(old, "name"); name != "" {
-			all = append(all, name)
+			all = append(all, Called{name, argumentsOf(old)})
 		}
 	}
 	return all
 }
 
 // responseCalls is the function that an item of a response calls.
-func responseCalls(item json.RawMessage) []string {
+func responseCalls(item json.RawMessage) []Called {
 	kind, _ := call.GetText(item, "type")
 	switch kind {
 	case "function_call", "custom_tool_call":
 		return calledBy(item, kind)
 	case "local_shell_call", "shell_call", "apply_patch_call", "computer_call":
-		return []string{strings.TrimSuffix(kind, "_call")}
+		return []Called{{strings.TrimSuffix(kind, "_call"), argumentsOf(item)}}
 	}
 	return nil
 }

@@ -187,7 +187,7 @@ func (s *Stream) responseEvent(data []byte) (e Event, passes bool, err error) {
 		e.Holds = !plain || !noneOf(data, "logprobs") || !texts(data, "text", "refusal") || !only(data, append([]string{"text", "refusal", "logprobs"}, responsePlaces...)...)
 	default:
 		if delta, isText := call.GetText(data, "delta"); isText { // of a call's arguments
-			e.Args = []Arg{{Of: kind + " " + place, Text: delta}}
+			e.Args = []Arg{{Of: kind + " " + place, Text: delta, Call: true}}
 		}
 		e.Holds, e.Unknown = true, !slices.Contains(knownEvents[Responses], kind)
 	}

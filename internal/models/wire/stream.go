@@ -20,15 +20,18 @@ type Event struct {
 	Args []Arg  // pieces of texts that a client puts together: those of one block, and the arguments of one call
 	// Holds: it can act, or nobody knows what it does, so it leaves with all that follows it once the outcome is on record.
 	Holds bool
-	Calls []string // the functions that it asks its client to call
+	Calls []Called // the functions that it asks its client to call
 	// Unknown: this package does not know its type, or what it adds.
 	Unknown bool
 	// Settles: what came before it is complete, so nothing that follows makes anything else of it.
 	Settles bool
 }
 
-// Arg is a piece of a text that comes in several events.
-type Arg struct{ Of, Text string }
+// Arg is a piece of a text that comes in several events. Call: of the arguments of a call.
+type Arg struct {
+	Of, Text string
+	Call     bool
+}
 
 // The bounds of a stream, in bytes.
 const (
@@ -195,7 +198,7 @@ func (s *Stream) event(data []byte) (e Event, passes bool, err error) {
 		e.Text, _ = call.GetText(delta, field)
 		e.Args = said(data, delta, field)
 		if part, is := call.GetText(delta, "partial_json"); is {
-			e.Args = append(e.Args, Arg{Of: "json " + indexOf(data, "index"), Text: part})
+			e.Args = append(e.Args, Arg{Of: "json " + indexOf(data, "index"), Text: part, Call: true})
 		}
 		e.Holds = !isNumber(data, "index") || !texts(delta, field) || !known || !only(data, "type", "index", "delta") || !only(delta, "type", field)
 	case "content_block_stop":
@@ -279,7 +282,7 @@ func said(data, delta []byte, field string) []Arg {
 func argumentsIn(name string, v []byte) (all []Arg) {
 	if name == "function_call" {
 		if text, is := call.GetText(v, "arguments"); is {
-			all = append(all, Arg{Of: name, Text: text})
+			all = append(all, Arg{Of: name, Text: text, Call: true})
 		}
 		return all
 	}
@@ -291,7 +294,7 @@ func argumentsIn(name string, v []byte) (all []Arg) {
 			of, _ := call.Get(one, kind)
 			for _, field := range []string{"arguments", "input"} {
 				if text, is := call.GetText(of, field); is {
-					all = append(all, Arg{Of: name + " " + indexOf(one, "index"), Text: text})
+					all = append(all, Arg{Of: name + " " + indexOf(one, "index"), Text: text, Call: true})
 				}
 			}
 		}
