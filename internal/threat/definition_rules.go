@@ -4,6 +4,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"unicode"
 
 	"golang.org/x/text/unicode/norm"
@@ -108,8 +109,9 @@ type rule struct {
 }
 
 // orders are rules for the forms in which definitions give models orders: about other tools, in secret, or about text that they have read. They
-// are written for normal text. Descriptions of a tool ("returns", "use this to") and of its arguments must pass.
-var orders = func() []rule {
+// are written for normal text. Descriptions of a tool ("returns", "use this to") and of its arguments must pass. They are compiled when the first definition is read:
+// a command that reads none starts in two thirds of the time.
+var orders = sync.OnceValue(func() []rule {
 	gap := strings.NewReplacer("~9", `[^.!?;。！？]{0,90}`, "~6", `[^.!?;。！？]{0,60}`, "~4", `[^.!?;。！？]{0,40}`, "~2", `[^.!?;。！？]{0,24}`, "~1", `[^.!?;。！？]{0,12}`)
 	var all []rule
 	add := func(kind, triggers, pattern string) {
@@ -198,7 +200,7 @@ var orders = func() []rule {
 		}
 	}
 	return all
-}()
+})
 
 // forExample matches addresses that are reserved for examples (RFC 2606), or those of the machine itself.
 var forExample = regexp.MustCompile(`[@/.](?:example\.(?:com|org|net|edu)|[a-z0-9-]+\.(?:example|test|invalid)|test\.com|localhost|127\.0\.0\.1|0\.0\.0\.0)$`)
@@ -212,8 +214,9 @@ func (st *stream) judge(r *reading) {
 	if text == "" {
 		return
 	}
-	for i := range orders {
-		rule := &orders[i]
+	all := orders()
+	for i := range all {
+		rule := &all[i]
 		for _, w := range rule.windows(text) {
 			for _, at := range rule.re.FindAllStringIndex(text[w[0]:w[1]], 8) {
 				from, to := w[0]+at[0], w[0]+at[1]

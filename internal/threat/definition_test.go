@@ -281,7 +281,7 @@ func BenchmarkSuspicions(b *testing.B) {
 	}
 	bench("honest", honest...)
 	var triggers []string
-	for _, o := range orders {
+	for _, o := range orders() {
 		triggers = append(triggers, o.triggers...)
 	}
 	line := strings.ReplaceAll(strings.Join(triggers, "zz zz"), ".", "")
