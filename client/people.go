@@ -471,7 +471,7 @@ type Tool struct {
 	Suspicions        []Suspicion     `json:"suspicions,omitempty"`
 }
 
-// Suspicion is a part of a definition that looks like an order to the model or is hidden, before a person has accepted the definition.
+// Suspicion is a part of a definition, or of what a server says about itself, that looks like an order to the model or is hidden, before a person has accepted the definition.
 type Suspicion struct {
 	Kind  string `json:"kind"`
 	Where string `json:"where"`
@@ -538,6 +538,8 @@ type Server struct {
 	Unusable     []string  `json:"unusable,omitempty"` // why not the others
 	Sandbox      string    `json:"sandbox,omitempty"`  // of a server that the gateway starts: full, partial or none
 	Since        time.Time `json:"since"`
+	// Suspicions are texts in its own words that look like an order, or are hidden.
+	Suspicions []Suspicion `json:"suspicions,omitempty"`
 }
 
 // Servers lists the upstream servers.

@@ -324,6 +324,9 @@ func servers(t *table, all []client.Server) {
 		for _, why := range s.Unusable {
 			t.line("%s: %s", s.ID, why)
 		}
+		for _, found := range s.Suspicions {
+			t.line("%s: what it says about itself looks like an order, or is hidden: %s in %s: %s", s.ID, found.Kind, found.Where, found.Quote)
+		}
 	}
 }
 

@@ -70,7 +70,8 @@ type Catalogue struct {
 	commands []call.Definition // of the built-in operations, by their place in Options
 
 	offered    map[string][]call.Definition
-	rounds     map[string]int // how often UpdateDefinitions was called, by server
+	rounds     map[string]int  // how often UpdateDefinitions was called, by server
+	ordering   map[string]bool // servers whose words have a hit that is on record (HearWords)
 	pins       map[string]Pin
 	inputs     map[string]func() (func(arguments []byte) error, error) // checks of arguments by the hash of the definition
 	suspicions map[string][]threat.Suspicion                           // in definitions that no person has accepted, by operation and hash
@@ -88,7 +89,7 @@ func New(ctx context.Context, o Options) (*Catalogue, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the pinned tool definitions: %w", err)
 	}
-	c := &Catalogue{o: o, offered: map[string][]call.Definition{}, rounds: map[string]int{}, pins: map[string]Pin{}, suspicions: map[string][]threat.Suspicion{}, subs: map[int]func(){}}
+	c := &Catalogue{o: o, offered: map[string][]call.Definition{}, rounds: map[string]int{}, ordering: map[string]bool{}, pins: map[string]Pin{}, suspicions: map[string][]threat.Suspicion{}, subs: map[int]func(){}}
 	for _, p := range pins {
 		c.pins[p.Operation] = p
 	}

@@ -114,3 +114,34 @@ func TestPublishedDefinitionsAreNoHits(t *testing.T) {
 		}
 	}
 }
+
+// A hit in what a server says about itself is on record once, until it says something without one; a write that fails is tried again.
+func TestServersWordsAreScreened(t *testing.T) {
+	w := newWorld(t, func(o *catalogue.Options) { o.Screen = detector(t) })
+	orders, plain := catalogue.Words{Name: "shy", Instructions: newTask}, catalogue.Words{Name: "shy", Instructions: "Adds numbers."}
+	for i, step := range []struct {
+		words  catalogue.Words
+		refuse bool
+		hits   int
+	}{{plain, false, 0}, {orders, true, 0}, {orders, false, 1}, {orders, false, 1}, {catalogue.Words{Name: newTask}, false, 1}, {plain, false, 1}, {orders, false, 2}} {
+		w.refuse = step.refuse
+		if err := w.c.HearWords(t.Context(), "shy", step.words); (err != nil) != step.refuse {
+			t.Fatalf("%d: %v", i, err)
+		}
+		hits := 0
+		for _, e := range w.entries() {
+			if e.Action == "server.words" && e.Event == audit.ThreatHit {
+				hits++
+			}
+		}
+		if hits != step.hits {
+			t.Errorf("%d: %d on record", i, hits)
+		}
+	}
+	for words, want := range map[catalogue.Words]string{orders: "screened", plain: "", {Instructions: "Adds\u200b numbers."}: "hidden"} {
+		found := w.c.SuspicionsIn("shy", words)
+		if got := len(found) > 0; got != (want != "") || got && found[0].Kind != want {
+			t.Errorf("%+v: %+v", words, found)
+		}
+	}
+}

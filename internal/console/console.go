@@ -40,6 +40,7 @@ import (
 	"sallyport.example/internal/runner"
 	"sallyport.example/internal/search"
 	"sallyport.example/internal/session"
+	"sallyport.example/internal/threat"
 	"sallyport.example/internal/web"
 )
 
@@ -62,6 +63,8 @@ type ServerStatus struct {
 	Unusable     []string  `json:"unusable,omitempty"` // why not the others
 	Sandbox      string    `json:"sandbox,omitempty"`  // of a server that the gateway starts: full, partial or none
 	Since        time.Time `json:"since"`
+	// Suspicions are texts in its own words that look like an order, or are hidden.
+	Suspicions []threat.Suspicion `json:"suspicions,omitempty"`
 }
 
 // Deliveries is the state of one channel of messages to people. LastError can have the receiver's words in it.

@@ -319,6 +319,14 @@ func (d *Daemon) buildGateway(ctx context.Context, agents agent.Set, policies *p
 			if err := d.gate.Catalogue().UpdateDefinitions(context.Background(), server, defs); err != nil {
 				d.o.Log.Error("new tool definitions could not be written down; they are not exposed", "server", server, "error", err)
 			}
+			for _, s := range d.up.Status() {
+				if s.ID != server {
+					continue
+				}
+				if err := d.gate.Catalogue().HearWords(context.Background(), server, wordsOf(s)); err != nil {
+					d.o.Log.Error("what a server says about itself looks like orders, and this could not be written down", "server", server, "error", err)
+				}
+			}
 			if u := d.gate.Catalogue().Usability()[server]; u.Usable < u.Tools {
 				d.o.Log.Warn("not all tools can be used", "server", server, "tools", usability(u))
 			}
@@ -505,6 +513,11 @@ func (d *Daemon) buildTeller() error {
 	return nil
 }
 
+// wordsOf are what a server says about itself.
+func wordsOf(s upstream.Status) catalogue.Words {
+	return catalogue.Words{Name: s.Name, Version: s.Version, Instructions: s.Instructions}
+}
+
 // servers returns the upstream servers as people see them.
 func (d *Daemon) servers() []console.ServerStatus {
 	var all []console.ServerStatus
@@ -512,7 +525,7 @@ func (d *Daemon) servers() []console.ServerStatus {
 	for _, s := range d.up.Status() {
 		u := usable[s.ID]
 		all = append(all, console.ServerStatus{
-			Tools: u.Tools, Usable: u.Usable, Unusable: u.Why,
+			Tools: u.Tools, Usable: u.Usable, Unusable: u.Why, Suspicions: d.gate.Catalogue().SuspicionsIn(s.ID, wordsOf(s)),
 
 			ID: s.ID, State: string(s.State), Protocol: s.Protocol, Name: s.Name, Version: s.Version, Instructions: s.Instructions,
 			LastError: s.LastError, Sandbox: string(s.Sandbox), Restarts: s.Restarts, Definitions: s.Definitions, Since: s.Since,

@@ -105,6 +105,37 @@ func TestDefinitionsAreScreened(t *testing.T) {
 	}
 }
 
+// What a server says about itself is on record with a hit, shown to people with the finding beside it, and reaches no agent.
+func TestServersWordsAreScreened(t *testing.T) {
+	crm := &scripted{name: "crm", instructions: ordersAgent, tools: plainTools("get"), answer: says("x")}
+	fine := &scripted{name: "mail", instructions: "Finds mail. Use get to read one.", tools: plainTools("get"), answer: says("x")}
+	w := start(t, fmt.Sprintf("upstreams: {crm: {url: %q}, mail: {url: %q}}\noperations: {crm.*: {sensitivity: none, effect: read}, mail.*: {sensitivity: none, effect: read}}\n", crm.url(t), fine.url(t)), declaration("tester"))
+	servers, err := w.root.Servers(t.Context())
+	if err != nil || len(servers) != 2 {
+		t.Fatal(servers, err)
+	}
+	for _, s := range servers {
+		screened := slices.ContainsFunc(s.Suspicions, func(x client.Suspicion) bool { return x.Kind == "screened" && x.Where == "instructions" })
+		if screened != (s.ID == "crm") || s.ID == "mail" && len(s.Suspicions) > 0 || s.Instructions == "" {
+			t.Errorf("%+v", s)
+		}
+	}
+	var hits []client.Entry
+	for _, e := range w.entries() {
+		if e.Event == "threat.hit" {
+			hits = append(hits, e)
+		}
+	}
+	if len(hits) != 1 || hits[0].Action != "server.words" || !strings.Contains(string(hits[0].Detail), `"source":"crm"`) || strings.Contains(string(hits[0].Detail), "mallory") {
+		t.Errorf("on record: %+v", hits)
+	}
+	cs := w.connect(w.token("tester"), revision1125, nil)
+	if b, _ := json.Marshal(cs.InitializeResult()); strings.Contains(string(b), "mallory") {
+		t.Errorf("an agent gets %s", b)
+	}
+	w.sane()
+}
+
 // What a request to a model brings that the session has not sent to one before is screened once: a hit is on record and asks nobody. In a result that the gateway
 // never saw, it marks the session, too.
 func TestMessagesToModelsAreScreened(t *testing.T) {
