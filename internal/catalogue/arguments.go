@@ -28,11 +28,15 @@ func (op *Operation) CheckArguments(arguments []byte) error {
 	if err == nil {
 		return nil
 	}
-	text := fmt.Sprintf("The arguments do not match the input schema of %s", op.Name)
+	return fault.Wrap(err, fault.RequestMalformed, "The arguments do not match the input schema of %s%s.", op.Name, Problems(err)).At("arguments").Try("Correct them by the tool's definition.")
+}
+
+// Problems is the rest of a sentence about a value that its schema does not take: what does not match, as far as the error says.
+func Problems(err error) string {
 	if m := (interface{ Problems() []string })(nil); errors.As(err, &m) && len(m.Problems()) > 0 {
-		text += ": " + strings.Join(m.Problems(), "; ")
+		return ": " + strings.Join(m.Problems(), "; ")
 	}
-	return fault.Wrap(err, fault.RequestMalformed, "%s.", text).At("arguments").Try("Correct them by the tool's definition.")
+	return ""
 }
 
 // inputCheck compiles the inputSchema of a definition when the first call needs it, once for as long as the definition is offered. c.mu is held.

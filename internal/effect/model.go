@@ -33,6 +33,7 @@ type Terms struct {
 	Hosts   bool                                                        // the request has some
 	Mask    func(request []byte) (masked []byte, placeholders []string) // replaces secrets in it; nil: they stay
 	Hold    bool                                                        // nothing of a streamed answer leaves before its outcome
+	Schema  func(schema json.RawMessage) (check func([]byte) error, _ error)
 }
 
 // OnTerms is the effect under these terms, if it asks a model; any other is as it was.
@@ -224,10 +225,36 @@ func (m model) answered(asked wire.Request, answer wire.Response) (Result, error
 		used = wire.Usage{Input: wire.Estimate(asked.Form, asked.Body), Output: min(wire.EstimateText(string(answer.Body)), max(1, wire.OutputLimit(asked.Form, asked.Body))), Estimated: true}
 	}
 	result := Result{JSON: b, Record: m.record(answer.Status, used)}
-	if answer.Status == http.StatusOK {
-		result.called(wire.CallsIn(asked.Form, answer.Body), nil)
+	if answer.Status != http.StatusOK {
+		return result, err
 	}
+	if wire.SchemaOf(asked.Form, asked.Body) != nil {
+		if err := m.matches(asked, wire.StructuredIn(asked.Form, answer.Body)); err != nil {
+			return Result{Record: result.Record}, err
+		}
+	}
+	result.called(wire.CallsIn(asked.Form, answer.Body), nil)
 	return result, err
+}
+
+// matches checks a structured answer (nil: it is none) against the schema of its request. A schema that is not read here, as one that refers to itself, is
+// left to the provider.
+func (m model) matches(asked wire.Request, answer []byte) error {
+	if answer == nil {
+		return nil
+	}
+	check, err := m.terms.Schema(wire.SchemaOf(asked.Form, asked.Body))
+	if err != nil {
+		return nil
+	}
+	err = call.Check(answer, call.DefaultLimits())
+	if err == nil {
+		err = check(answer)
+	}
+	if err != nil {
+		return fault.Wrap(err, fault.OutputInvalid, "The model's answer was discarded, since it does not match the schema of the request%s.", catalogue.Problems(err)).Try("Ask again, or ask for a simpler form.")
+	}
+	return nil
 }
 
 // called notes what the answer asks its client to call. pieces are arguments that came in pieces; some come whole as well.
@@ -273,11 +300,15 @@ func (m model) stream(ctx context.Context, r Run, asked wire.Request) (Result, e
 	var left []byte
 	var calls []wire.Called
 	unknown := 0
+	var structured []byte
 	whole := map[string]*strings.Builder{} // of each block and each call's arguments; the stream is bounded, and so are they
 	given := map[string]bool{}             // which of them are arguments
 	window := wire.NewWindow(r.Release == nil || m.terms.Hold || wire.MustHold(asked.Form, asked.Body))
 	answer, used, err := r.Models.Stream(ctx, asked, r.Exchange.Room, func(e wire.Event) error {
 		calls = append(calls, e.Calls...)
+		if e.Structured != nil {
+			structured = e.Structured
+		}
 		if e.Unknown {
 			unknown++
 		}
@@ -315,6 +346,9 @@ func (m model) stream(ctx context.Context, r Run, asked wire.Request) (Result, e
 	}
 	if err != nil {
 		return Result{Record: m.failed(answer.Status, err, used)}, err
+	}
+	if err := m.matches(asked, structured); err != nil {
+		return Result{Record: m.record(answer.Status, used)}, err
 	}
 	b, err := call.Encode(map[string]any{"status": json.RawMessage("200"), "headers": answer.Headers, "left": string(left), "rest": string(window.Rest())})
 	result := Result{JSON: b, Record: m.record(answer.Status, used), Unknown: unknown}

@@ -184,3 +184,74 @@ func answersOfModels(t *testing.T, w *world, p *modelProvider, bot, form string,
 		t.Fatal(err)
 	}
 }
+
+// An answer that a request wants in a schema's form reaches the client only if it has it, whole or streamed, and the outcome says so.
+func TestStructuredAnswersAreChecked(t *testing.T) {
+	p := newModelProvider(t)
+	w := start(t, p.config("[]"), thinker("bot"))
+	const schema = `{"type":"object","properties":{"total":{"type":"integer"}},"required":["total"],"additionalProperties":false}`
+	const recursive = `{"type":"object","properties":{"next":{"$ref":"#"}},"additionalProperties":false}`
+	formats := map[string]string{
+		"messages": `"output_config":{"format":{"type":"json_schema","schema":%s}},`, "chat": `"response_format":{"type":"json_schema","json_schema":{"name":"sum","schema":%s}},`,
+		"responses": `"text":{"format":{"type":"json_schema","name":"sum","schema":%s}},`,
+	}
+	wholes := map[string]string{
+		"messages":  `{"id":"m","type":"message","role":"assistant","model":%q,"content":[{"type":"text","text":%q}],"stop_reason":"end_turn","usage":{"input_tokens":3,"output_tokens":9}}`,
+		"chat":      `{"id":"c","object":"chat.completion","created":1,"model":%q,"choices":[{"index":0,"message":{"role":"assistant","content":%q},"finish_reason":"stop"}],"usage":{"prompt_tokens":3,"completion_tokens":9}}`,
+		"responses": `{"id":"r","object":"response","created_at":1,"status":"completed","model":%q,"output":[{"id":"msg_1","type":"message","status":"completed","role":"assistant","content":[{"type":"output_text","text":%q,"annotations":[]}]}],"usage":{"input_tokens":3,"output_tokens":9}}`,
+	}
+	for form, f := range modelForms {
+		for _, stream := range []bool{false, true} {
+			for name, c := range map[string]struct {
+				schema, text string
+				passes       bool
+			}{
+				"matches":         {schema, `{"total":41}`, true},
+				"another type":    {schema, `{"total":"forty-one"}`, false},
+				"a member more":   {schema, `{"total":41,"run":"rm -rf"}`, false},
+				"twice":           {schema, `{"total":41,"total":"x"}`, false},
+				"words around it": {schema, `Here it is: {"total":41}`, false},
+				"nothing":         {schema, ``, false},
+				"not read here":   {recursive, `{"next":{"next":{}}}`, true},
+			} {
+				p.says(func(rw http.ResponseWriter, _ modelRequest) bool {
+					whole := fmt.Sprintf(wholes[form], f.model, c.text)
+					if !stream {
+						rw.Header().Set("Content-Type", "application/json")
+						_, _ = io.WriteString(rw, whole)
+						return true
+					}
+					rw.Header().Set("Content-Type", "text/event-stream")
+					end := map[string]string{
+						"messages":  "data: {\"type\":\"content_block_stop\",\"index\":0}\n\ndata: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"end_turn\"},\"usage\":{\"output_tokens\":9}}\n\ndata: {\"type\":\"message_stop\"}\n\n",
+						"chat":      fmt.Sprintf("data: {\"id\":\"c\",\"object\":\"chat.completion.chunk\",\"created\":1,\"model\":%q,\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n", f.model),
+						"responses": responseEvent(4, `"type":"response.completed","response":`+whole),
+					}[form]
+					half := len(c.text) / 2
+					_, _ = io.WriteString(rw, streamed[form].begin+streamed[form].text(c.text[:half])+streamed[form].text(c.text[half:])+end)
+					return true
+				})
+				session, token := w.open("bot")
+				body := strings.Replace(fmt.Sprintf(f.body, "How much is it?"), "{", fmt.Sprintf(`{"stream":%v,%s`, stream, fmt.Sprintf(formats[form], c.schema)), 1)
+				status, answer := w.post(f.path, token, body, nil)
+				name = fmt.Sprintf("%s, stream %v, %s", form, stream, name)
+				code := ""
+				for _, e := range outcomes(w) {
+					if e.Session == session {
+						code = e.Code
+					}
+				}
+				if c.passes {
+					if status != 200 || code != "" || stream && !strings.Contains(string(answer), streamed[form].end) || strings.Contains(string(answer), "output.invalid") {
+						t.Errorf("%s: %d %s, on record %q", name, status, answer, code)
+					}
+					continue
+				}
+				if told, message := modelRefusal(t, answer); status != 502 || told != "output.invalid" || code != told || strings.Contains(string(answer), "rm -rf") || !strings.Contains(message, "does not match the schema") {
+					t.Errorf("%s: %d %s, on record %q", name, status, answer, code)
+				}
+			}
+		}
+	}
+	w.sane()
+}

@@ -164,6 +164,9 @@ func (s *Stream) responseEvent(data []byte) (e Event, passes bool, err error) {
 			e.Calls = CallsIn(Responses, response)
 		}
 		s.usage, _ = UsageOf(response)
+		if s.structured {
+			e.Structured = StructuredIn(Responses, response)
+		}
 	case "response.failed":
 		return e, false, failedWithin(response)
 	case "response.output_item.added", "response.output_item.done":
@@ -171,7 +174,6 @@ func (s *Stream) responseEvent(data []byte) (e Event, passes bool, err error) {
 		e.Text, e.Settles = allTexts(item)+"\n", true
 		if kind == "response.output_item.done" {
 			e.Calls = responseCalls(item)
-			s.called = s.called || len(e.Calls) > 0
 		}
 		e.Holds = !plain || !only(data, "type", "output_index", "sequence_number", "item") || !textItem(item)
 	case "response.content_part.added", "response.content_part.done", "response.reasoning_summary_part.added", "response.reasoning_summary_part.done":

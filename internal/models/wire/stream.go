@@ -25,6 +25,8 @@ type Event struct {
 	Unknown bool
 	// Settles: what came before it is complete, so nothing that follows makes anything else of it.
 	Settles bool
+	// Structured is the last text of an answer that the model ended itself, where the request says what form it has to have; nil otherwise.
+	Structured []byte
 }
 
 // Arg is a piece of a text that comes in several events. Call: of the arguments of a call.
@@ -49,13 +51,17 @@ type Stream struct {
 	named  bool // the answer has said which model it is of
 	ended  bool // the last event came
 	finish bool // of a chat: it said why it ended
-	called bool // of a response: an event of its own named a call
+	called bool // an event named a call
 	usage  Usage
+
+	structured bool   // the request says what form the answer has to have
+	last       []byte // the last text of the answer so far; nil: it refused, or there is none
+	refused    bool
 }
 
 // NewStream reads an answer to a request. answersAs are names that the answer may give the model, besides the one that was asked.
 func NewStream(r Request, answersAs []string, in io.Reader) *Stream {
-	return &Stream{r: r, as: answersAs, in: bufio.NewReaderSize(in, 16<<10)}
+	return &Stream{r: r, as: answersAs, in: bufio.NewReaderSize(in, 16<<10), structured: SchemaOf(r.Form, r.Body) != nil}
 }
 
 // Usage is what the answer said so far that it used.
@@ -88,6 +94,7 @@ func (s *Stream) Next() (Event, error) {
 			return Event{}, fault.Wrap(err, fault.ResultInvalid, "An event of the provider's answer is not strict JSON; it was cut.")
 		}
 		e, passes, err := s.read(bytes.TrimSpace(data))
+		s.called = s.called || len(e.Calls) > 0
 		if err != nil || passes {
 			return e, err
 		}
@@ -190,6 +197,10 @@ func (s *Stream) event(data []byte) (e Event, passes bool, err error) {
 		thinking, _ := call.GetText(block, "thinking")
 		signature, _ := call.GetText(block, "signature")
 		e.Text, e.Calls = text+thinking+signature, calledBy(block, "tool_use")
+		if kind == "text" {
+			s.last = nil
+			s.add(text)
+		}
 		e.Holds = !isNumber(data, "index") || !texts(block, "text", "thinking", "signature") || !only(data, "type", "index", "content_block") || !(kind == "text" && only(block, "type", "text") || kind == "thinking" && only(block, "type", "thinking", "signature"))
 	case "content_block_delta":
 		delta, _ := call.Get(data, "delta")
@@ -197,6 +208,9 @@ func (s *Stream) event(data []byte) (e Event, passes bool, err error) {
 		field, known := map[string]string{"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "signature"}[kind]
 		e.Text, _ = call.GetText(delta, field)
 		e.Args = said(data, delta, field)
+		if field == "text" {
+			s.add(e.Text)
+		}
 		if part, is := call.GetText(delta, "partial_json"); is {
 			e.Args = append(e.Args, Arg{Of: "json " + indexOf(data, "index"), Text: part, Call: true})
 		}
@@ -212,6 +226,10 @@ func (s *Stream) event(data []byte) (e Event, passes bool, err error) {
 	default:
 		if used, said := UsageOf(data); said {
 			s.usage.Output = used.Output
+		}
+		delta, _ := call.Get(data, "delta")
+		if reason, _ := call.GetText(delta, "stop_reason"); slices.Contains(endedItself, reason) {
+			e.Structured = s.final()
 		}
 		e.Holds, e.Unknown = true, !slices.Contains(knownEvents[Messages], kind)
 	}
@@ -239,12 +257,13 @@ func (s *Stream) chunk(data []byte) (e Event, passes bool, err error) {
 		return e, !s.r.HideUsage, nil
 	}
 	e.Holds = said || !only(data, "id", "object", "created", "model", "choices", "usage", "system_fingerprint", "service_tier", "obfuscation") || !plainMembers(data, "id", "object", "system_fingerprint", "service_tier", "obfuscation")
-	n := 0
+	n, ends := 0, false
 	for choice := range call.Elements(choices) {
 		n++
 		finish, _ := call.Get(choice, "finish_reason")
 		if len(finish) > 0 && string(finish) != "null" {
 			s.finish, e.Holds = true, true
+			ends = string(finish) == `"stop"`
 		}
 		logprobs, _ := call.Get(choice, "logprobs")
 		index, _ := call.Get(choice, "index")
@@ -259,6 +278,10 @@ func (s *Stream) chunk(data []byte) (e Event, passes bool, err error) {
 			case isText && (name == "content" || name == "refusal" || name == "reasoning_content" || name == "reasoning"):
 				e.Text += text
 				e.Args = append(e.Args, Arg{Of: name, Text: text})
+				if name == "content" {
+					s.add(text)
+				}
+				s.refused = s.refused || name == "refusal" && text != ""
 			default:
 				e.Holds, e.Unknown = true, e.Unknown || name != "tool_calls" && name != "function_call"
 				e.Args = append(e.Args, argumentsIn(name, v)...)
@@ -266,7 +289,25 @@ func (s *Stream) chunk(data []byte) (e Event, passes bool, err error) {
 		}
 	}
 	e.Holds = e.Holds || n != 1
+	if ends && len(e.Calls) == 0 {
+		e.Structured = s.final()
+	}
 	return e, true, nil
+}
+
+// add goes on with the last text of a structured answer.
+func (s *Stream) add(text string) {
+	if s.structured {
+		s.last = append(s.last, text...)
+	}
+}
+
+// final is the last text of a structured answer that has ended; nil of any other.
+func (s *Stream) final() []byte {
+	if !s.structured || s.refused || s.called {
+		return nil
+	}
+	return append([]byte{}, s.last...)
 }
 
 // said is the text of a delta, as what belongs to its block.
@@ -480,21 +521,6 @@ func safeLength(text []byte) int {
 
 // parts tells what can stand in the middle of nothing that is looked for, but of groups of a number.
 func parts(c rune) bool { return c <= ' ' }
-
-// MustHold tells whether a request asks for structured output, which can act: nothing of the answer leaves before its outcome.
-func MustHold(form Form, body []byte) bool {
-	format, is := call.Get(body, "response_format")
-	switch form {
-	case Messages:
-		config, _ := call.Get(body, "output_config")
-		format, is = call.Get(config, "format")
-	case Responses:
-		config, _ := call.Get(body, "text")
-		format, is = call.Get(config, "format")
-	}
-	kind, _ := call.GetText(format, "type")
-	return is && string(format) != "null" && kind != "text"
-}
 
 // wantsUsage makes a streamed request of a chat ask for what it uses, and tells whether its client did.
 func wantsUsage(body []byte) (asking json.RawMessage, wanted bool) {
