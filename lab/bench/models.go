@@ -181,7 +181,9 @@ func openStreams(p *process, n int) error {
 		}
 	}
 	open := p.memory("VmRSS")
-	time.Sleep(5 * time.Second)
-	fmt.Printf("\n%d open streams: %.0f MiB resident before, %.0f with all open, %.0f five seconds later\n", n, before, open, p.memory("VmRSS"))
+	time.Sleep(20 * time.Second) // until the collector has run with all of them open
+	later := p.memory("VmRSS")
+	time.Sleep(10 * time.Second)
+	fmt.Printf("\n%d open streams: %.0f MiB resident before, %.0f with all open, %.0f twenty seconds later, %.0f after thirty\n", n, before, open, later, p.memory("VmRSS"))
 	return nil
 }

@@ -61,7 +61,7 @@ type Stream struct {
 
 // NewStream reads an answer to a request. answersAs are names that the answer may give the model, besides the one that was asked.
 func NewStream(r Request, answersAs []string, in io.Reader) *Stream {
-	return &Stream{r: r, as: answersAs, in: bufio.NewReaderSize(in, 16<<10), structured: SchemaOf(r.Form, r.Body) != nil}
+	return &Stream{r: r, as: answersAs, in: bufio.NewReaderSize(in, 4<<10), structured: SchemaOf(r.Form, r.Body) != nil}
 }
 
 // Usage is what the answer said so far that it used.
