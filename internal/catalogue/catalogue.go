@@ -36,14 +36,15 @@ type Store interface {
 type Settings struct {
 	// Classify returns the operator's classification of a tool, with all defaults applied. It must answer for any string.
 	Classify func(server, tool string) Classification
-	Labels   []flow.Label // the confidentiality labels
-	Unlisted Standing     // of an operation that no entry names: Unlisted (deny) or Active (ask first)
-	AskOnce  bool         // a person's yes to a call of such an operation covers its later calls in the session
-	Models   []Model      // those of the configuration
-	Observe  bool         // operations that would be denied for that are offered, and said to be (Operation.Denied)
+	Labels   []flow.Label     // the confidentiality labels
+	Unlisted Standing         // of an operation that no entry names: Unlisted (deny) or Active (ask first)
+	AskOnce  bool             // a person's yes to a call of such an operation covers its later calls in the session
+	Models   []Model          // those of the configuration
+	Screen   *screen.Detector // reads definitions for orders to an agent; nil: nothing is screened
+	Observe  bool             // operations that would be denied for that are offered, and said to be (Operation.Denied)
 }
 
-// Options are the options of New. Every field is needed but for Screen.
+// Options are the options of New. Every field is needed but for Settings.Screen.
 type Options struct {
 	Settings
 	Store Store
@@ -52,7 +53,6 @@ type Options struct {
 	// Schema compiles a JSON schema into a check of a result; hostile schemas are refused quickly.
 	Schema   func(schema json.RawMessage) (func(value []byte) error, error)
 	Commands []Command        // the built-in operations
-	Screen   *screen.Detector // reads definitions for orders to an agent; nil: nothing is screened
 	Now      func() time.Time // the time on record
 	Log      *slog.Logger
 	// Void is called with the id of an operation whose server no longer offers the accepted definition: questions about it are void.
@@ -231,6 +231,9 @@ func (c *Catalogue) Reconfigure(ctx context.Context, s Settings, swap func(publi
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	old, names := c.snap.Load(), c.toolNames("", nil)
+	if was := c.o.Screen; (was == nil) != (s.Screen == nil) || was != nil && was.Digest() != s.Screen.Digest() {
+		clear(c.suspicions)
+	}
 	c.o.Settings = s
 	next := c.build()
 	swap(func() { c.snap.Store(next) })

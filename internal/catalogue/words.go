@@ -29,9 +29,9 @@ func (c *Catalogue) SuspicionsIn(server string, words Words) []threat.Suspicion 
 // keeps changing them does not fill the log.
 func (c *Catalogue) HearWords(ctx context.Context, server string, words Words) error {
 	text, _ := json.Marshal(words)
-	found := c.screened(server, text)
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	found := c.screened(server, text)
 	if !found.Hit() {
 		delete(c.ordering, server)
 		return nil

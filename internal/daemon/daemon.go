@@ -285,10 +285,6 @@ func (d *Daemon) buildGateway(ctx context.Context, agents agent.Set, policies *p
 	if err != nil {
 		return err
 	}
-	screens, err := cfg.Threat.detector()
-	if err != nil {
-		return err
-	}
 	key, err := audit.ReadFile(filepath.Join(d.o.Data, "signing.key"))
 	if err != nil {
 		return err
@@ -350,7 +346,7 @@ func (d *Daemon) buildGateway(ctx context.Context, agents agent.Set, policies *p
 	}
 	environment := sha256.Sum256(append([]byte("sallyport environment v1\x00"), key...))
 	d.gate, err = gateway.New(ctx, gateway.Options{
-		Settings: settings, Store: d.store, Upstreams: trial.Upstreams{Upstreams: d.up}, Models: d.asks, Detector: detector, Screen: screens, Issuer: issuer, MaskKey: masks[:],
+		Settings: settings, Store: d.store, Upstreams: trial.Upstreams{Upstreams: d.up}, Models: d.asks, Detector: detector, Issuer: issuer, MaskKey: masks[:],
 		Launch: cfg.launchHash, Servers: cfg.launched(), Commands: d.commands(), RemoveFiles: d.comm.RemoveFiles,
 		Unapproved:  d.approved.Refusal,
 		Environment: hex.EncodeToString(environment[:8]),
@@ -914,7 +910,7 @@ func lintConfig(ctx context.Context, path, data string, compare Compare) ([]Prob
 
 // problems are those of a configuration by itself, which could be loaded. data is the data directory; "": not known.
 func (c *Config) problems(file, data string) []Problem {
-	return slices.Concat(c.Warnings(file), c.folderProblems(file, data), c.packageProblems(file), c.labelProblems(file))
+	return slices.Concat(c.Warnings(file), c.folderProblems(file, data), c.packageProblems(file), c.labelProblems(file), c.patternProblems(file, time.Now()))
 }
 
 // isConfig tells a configuration from a declaration by its name: declarations may have any other.

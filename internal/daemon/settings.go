@@ -20,6 +20,10 @@ func (c *Config) settings(builtin []catalogue.Command, agents agent.Set, policie
 	if err != nil {
 		return s, err
 	}
+	detects, err := c.detector()
+	if err != nil {
+		return s, err
+	}
 	unlisted := catalogue.Unlisted
 	if c.Unlisted == "ask" || c.Unlisted == "ask_once" {
 		unlisted = catalogue.Active
@@ -31,7 +35,7 @@ func (c *Config) settings(builtin []catalogue.Command, agents agent.Set, policie
 			Budget: time.Duration(c.Limits.ExecutionBudget), ApprovalExpires: time.Duration(c.Approvals.Expires),
 			MediumDelay: time.Duration(c.Approvals.MediumDelay), DrillEvery: c.Approvals.DrillEvery, AsksPerMinute: asksPerMinute,
 		},
-		Risk: risk, Voter: c.voter, Identities: c.IdentitiesOf, FreeLevel1: c.Flow.FreeLevel1, Screen: c.Threat.input(), ScreenResults: c.Threat.results(), Tiers: c.tiers(), Breakers: c.breakers(),
+		Risk: risk, Voter: c.voter, Identities: c.IdentitiesOf, FreeLevel1: c.Flow.FreeLevel1, Detects: detects, Screen: c.Threat.input(), ScreenResults: c.Threat.results(), Tiers: c.tiers(), Breakers: c.breakers(),
 	}, nil
 }
 
@@ -44,7 +48,7 @@ func reloads(field string) bool {
 	for _, section := range []string{
 		"mode", "threat.input", "threat.results", "people", "hosts", "operations", "unlisted_operations", "flow", "knowledge", "claims", "trust_tiers", "approvals", "declarations", "breakers", "models",
 		"limits.calls_per_minute", "limits.comm_requests_per_minute", "limits.execution_budget",
-		projectFolder, policyFiles,
+		projectFolder, policyFiles, patternsFile,
 	} {
 		if field == section || strings.HasPrefix(field, section+".") {
 			return true
@@ -62,5 +66,6 @@ func reloads(field string) bool {
 const (
 	projectFolder = "flow.project (the folder)"
 	policyFiles   = "policies (the files)"
+	patternsFile  = "threat.patterns (the file)"
 	labelsOf      = "labels of "
 )

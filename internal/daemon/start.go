@@ -128,6 +128,9 @@ func (c *Config) beside(fields map[string]json.RawMessage) {
 	if c.People.Confirm != "" {
 		add(peopleConfirm, c.People.Confirm)
 	}
+	if rules, err := c.patterns(); err == nil && rules != nil { // who needs them reports the error
+		add(patternsFile, call.HashBytes(rules))
+	}
 	if c.project != nil {
 		add(projectFolder, c.project.Folder())
 	}

@@ -4,7 +4,10 @@ import (
 	"cmp"
 	"fmt"
 	"os"
+	"strings"
+	"time"
 
+	"sallyport.example/internal/agent"
 	"sallyport.example/internal/judge"
 	"sallyport.example/internal/screen"
 )
@@ -13,7 +16,7 @@ import (
 type ThreatConfig struct {
 	Input    string `yaml:"input,omitempty" json:"input,omitempty" jsonschema:"What a hit in the arguments of a call does: ask (default), deny or observe."`
 	Results  string `yaml:"results,omitempty" json:"results,omitempty" jsonschema:"What a hit in a result does: label (default) makes it untrusted, observe notes it."`
-	Patterns string `yaml:"patterns,omitempty" json:"patterns,omitempty" jsonschema:"A file of rules of your own, read at the start."`
+	Patterns string `yaml:"patterns,omitempty" json:"patterns,omitempty" jsonschema:"A file of rules of your own, read at the start and at a reload."`
 }
 
 func (c *ThreatConfig) input() judge.Screening {
@@ -34,20 +37,52 @@ func (c *ThreatConfig) check(bad func(field, remedy, format string, args ...any)
 	}
 }
 
-// detector reads the rules, with the operator's own.
-func (c *ThreatConfig) detector() (*screen.Detector, error) {
-	o := screen.Options{Name: "threat.patterns: " + c.Patterns}
-	if c.Patterns != "" {
-		st, err := os.Stat(c.Patterns)
-		switch {
-		case err != nil:
-			return nil, fmt.Errorf("threat.patterns: %w", err)
-		case !st.Mode().IsRegular() || st.Size() > screen.MaxRulesFile:
-			return nil, fmt.Errorf("threat.patterns: %s is not a regular file of at most %d bytes", c.Patterns, screen.MaxRulesFile)
-		}
-		if o.Rules, err = os.ReadFile(c.Patterns); err != nil {
-			return nil, fmt.Errorf("threat.patterns: %w", err)
-		}
+// patterns are the operator's own rules; nil: there are none.
+func (c *Config) patterns() ([]byte, error) {
+	if c.Threat.Patterns == "" {
+		return nil, nil
 	}
-	return screen.New(o)
+	path := c.path(c.Threat.Patterns)
+	st, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("threat.patterns: %w", err)
+	case !st.Mode().IsRegular() || st.Size() > screen.MaxRulesFile:
+		return nil, fmt.Errorf("threat.patterns: %s is not a regular file of at most %d bytes", c.Threat.Patterns, screen.MaxRulesFile)
+	}
+	rules, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("threat.patterns: %w", err)
+	}
+	return rules, nil
+}
+
+// detector reads the rules, with the operator's own.
+func (c *Config) detector() (*screen.Detector, error) {
+	rules, err := c.patterns()
+	if err != nil {
+		return nil, err
+	}
+	return screen.New(screen.Options{Name: "threat.patterns: " + c.Threat.Patterns, Rules: rules})
+}
+
+// oldRules is the age at which somebody should look whether rules still meet what is tried.
+const oldRules = 180 * 24 * time.Hour
+
+// patternProblems says what is wrong with the operator's own rules, and whether rules are old.
+func (c *Config) patternProblems(file string, now time.Time) (all []Problem) {
+	d, err := c.detector()
+	if err != nil {
+		p := c.problem(file, "threat.patterns", agent.Error, "mend the file, or leave the key out", "%s", strings.TrimPrefix(err.Error(), "threat.patterns: "))
+		p.Stops = true
+		return []Problem{p}
+	}
+	program, operator := d.Dated()
+	if now.Sub(program) > oldRules {
+		all = append(all, c.problem(file, "threat", agent.P2, "use a newer version of sallyport", "this version's rules of screening are of %s, over 180 days ago", program.Format(time.DateOnly)))
+	}
+	if c.Threat.Patterns != "" && now.Sub(operator) > oldRules {
+		all = append(all, c.problem(file, "threat.patterns", agent.P2, "look whether its rules still meet what is tried, and give it today's date", "its date is %s, over 180 days ago", operator.Format(time.DateOnly)))
+	}
+	return all
 }

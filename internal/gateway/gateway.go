@@ -35,7 +35,6 @@ import (
 	"sallyport.example/internal/effect"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/refusals"
-	"sallyport.example/internal/screen"
 	"sallyport.example/internal/standing"
 	"sallyport.example/internal/stored"
 	"sallyport.example/internal/threat"
@@ -68,9 +67,7 @@ type Options struct {
 	Upstreams effect.Upstreams
 	Models    effect.Models // default: there are none
 	Detector  *threat.Detector
-	// Screen screens arguments and results. Default: nothing is screened.
-	Screen *screen.Detector
-	Issuer *guard.Issuer
+	Issuer    *guard.Issuer
 	// MaskKey makes the placeholders of secrets in requests to models.
 	MaskKey []byte
 	// Servers are the servers of the configuration, each with the hash of how it is started or reached: what one has stored is known by that, too.
@@ -196,7 +193,7 @@ func New(ctx context.Context, o Options) (*Gateway, error) {
 		Changed: func(id string) { g.feed.Publish(changes.Approval, id) },
 	})
 	g.catalogue, err = catalogue.New(ctx, catalogue.Options{
-		Settings: first.catalogue(), Store: o.Store, Launch: o.Launch, Schema: o.Schema, Commands: o.Commands, Screen: o.Screen, Now: g.now, Log: o.Log,
+		Settings: first.catalogue(), Store: o.Store, Launch: o.Launch, Schema: o.Schema, Commands: o.Commands, Now: g.now, Log: o.Log,
 		Void: func(ctx context.Context, operation string) { g.desk.WithdrawOperation(ctx, operation, desk.Redefined) }, Changed: func() { g.feed.Publish(changes.Tool, "") },
 	})
 	if err != nil {

@@ -144,5 +144,5 @@ func (c *crossing) channel() screen.Channel {
 
 // screened is what screening finds in a text; nil: nothing. Only its rule and score go on record.
 func (g *Gateway) screened(channel screen.Channel, source string, text []byte) *screen.Found {
-	return g.o.Screen.Find(channel, source, text)
+	return g.settings.Load().Detects.Find(channel, source, text)
 }

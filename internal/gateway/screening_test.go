@@ -31,7 +31,7 @@ func screened(t testing.TB, tweak ...func(*gateway.Options)) func(*gateway.Optio
 		t.Fatal(err)
 	}
 	return func(o *gateway.Options) {
-		o.Screen = d
+		o.Detects = d
 		for _, f := range tweak {
 			f(o)
 		}

@@ -15,6 +15,7 @@ import (
 	"sallyport.example/internal/desk"
 	"sallyport.example/internal/judge"
 	"sallyport.example/internal/policy"
+	"sallyport.example/internal/screen"
 )
 
 // Settings are the part of the configuration that can be replaced while the gateway runs (Reconfigure). They are never changed in place. Every field without
@@ -40,6 +41,8 @@ type Settings struct {
 	FreeLevel1 bool
 	// Breakers are the thresholds of the circuit breakers.
 	Breakers Breakers
+	// Detects finds texts that look like orders to an agent. Default: nothing is screened.
+	Detects *screen.Detector
 	// Screen is what a hit of screening in arguments does. Default: a person decides.
 	Screen judge.Screening
 	// ScreenResults is whether a hit in a result makes it untrusted, or is on record alone (judge.ScreenObserve). Default: it does.
@@ -80,7 +83,7 @@ func (s *Settings) check() error {
 
 // catalogue is the part of the settings that operations are classified by.
 func (s *Settings) catalogue() catalogue.Settings {
-	return catalogue.Settings{Classify: s.Classify, Labels: s.Labels, Unlisted: s.Unlisted, AskOnce: s.AskOnce, Models: s.Models, Observe: s.Mode == Observe}
+	return catalogue.Settings{Classify: s.Classify, Labels: s.Labels, Unlisted: s.Unlisted, AskOnce: s.AskOnce, Models: s.Models, Observe: s.Mode == Observe, Screen: s.Detects}
 }
 
 // settings are Settings with what follows from them.

@@ -43,7 +43,9 @@ type mark struct {
 
 // rules are all that a detector knows.
 type rules struct {
-	date    time.Time
+	date    time.Time // of the newest, own of the program's, and last of the operator's, where there are any
+	own     time.Time
+	last    time.Time
 	all     []rule
 	steps   int
 	of      [][]place // by class: the steps that want it, later steps of a rule first
@@ -193,6 +195,10 @@ func (p *parser) file(name string, b []byte) error {
 	if date.IsZero() {
 		return fmt.Errorf("%s: it has no line with its date, such as: date 2026-11-24", name)
 	}
+	if p.r.date.IsZero() { // the program's own come first
+		p.r.own = date
+	}
+	p.r.last = date
 	if date.After(p.r.date) {
 		p.r.date = date
 	}

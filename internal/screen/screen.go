@@ -11,6 +11,7 @@ package screen
 
 import (
 	"cmp"
+	"crypto/sha256"
 	_ "embed"
 	"sync"
 	"time"
@@ -69,7 +70,8 @@ type Detector struct {
 	model            *model
 	fold             *foldings
 	withoutTemplates bool
-	pool             sync.Pool // *scratch
+	digest           [sha256.Size]byte // of the operator's rules
+	pool             sync.Pool         // *scratch
 }
 
 // Options changes what a detector knows.
@@ -97,7 +99,7 @@ func New(o Options) (*Detector, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Detector{rules: r, model: m, fold: folded(), withoutTemplates: o.WithoutTemplates}
+	d := &Detector{rules: r, model: m, fold: folded(), withoutTemplates: o.WithoutTemplates, digest: sha256.Sum256(o.Rules)}
 	d.pool.New = func() any {
 		s := &scratch{}
 		s.reading.d = d
@@ -112,8 +114,11 @@ func (d *Detector) Version() string {
 	return d.model.Version + "/" + d.rules.date.Format(time.DateOnly)
 }
 
-// Dated is the date of the newest rules.
-func (d *Detector) Dated() time.Time { return d.rules.date }
+// Dated is the date of the program's rules, and that of the operator's; the same where there are none.
+func (d *Detector) Dated() (program, operator time.Time) { return d.rules.own, d.rules.last }
+
+// Digest tells the operator's rules from others.
+func (d *Detector) Digest() [sha256.Size]byte { return d.digest }
 
 const (
 	levels      = 2 // of encoding

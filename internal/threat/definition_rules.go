@@ -190,6 +190,7 @@ var orders = sync.OnceValue(func() []rule {
 	// Text for the model and not for a reader.
 	add("markup", "<|[|!|#", `</?(?:important|system|sys|instructions?|assistant|hidden|override|critical|urgent|mandatory|tool_calls?|function_calls?|invoke|system-reminder|system_prompt|im_start|im_end|human)\b[^<>]{0,80}>|<<sys>>|<\|[^|<>]{1,40}\|>|\[/?inst\]|\[(?:system|hidden|override)\]|###\s*(?:system|instructions?|assistant)\b|!\[[^\]]{0,80}\]\(\s*https?:`)
 	add("hidden", "<!--", `<!--`)
+	add("hidden", "hidden|none|opacity|font-size", `<[a-z][^<>]{0,200}(?:\bhidden\b|\bdisplay\s*:\s*none\b|\bvisibility\s*:\s*hidden\b|\b(?:font-size|opacity)\s*:\s*0(?:px|r?em|pt|%)?\s*[;"'!])`)
 
 	// Names that no description needs: credentials, the client's configuration, the system's files.
 	add("path", "~|$home|%userprofile|ssh|rsa|ed25519|ecdsa|authorized_keys|known_hosts|.env|mcp|claude|cursor|/etc/|/proc/|/root|.aws|.kube|.npmrc|.netrc|.git-cred|_history|.pgpass|.docker|.gnupg|keychain|wallet.dat|appdata|private key|.bashrc|.zshrc|.profile|token|.key",
