@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"html/template"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -71,6 +72,8 @@ type agentActivity struct {
 	ID                          string
 	Ran, Asked, Refused, Failed int64
 	State                       string // running, stopped, quarantined; "": it is not declared
+	Reason                      string // of the person who stopped it or put it in quarantine, as they wrote it
+	Blocked                     string // why most of its calls were refused; "": none was
 	Spark                       template.HTML
 }
 
@@ -183,6 +186,9 @@ func (c *Console) activityOf(name string) *activity {
 	}
 	a.Bars = bars("calls", slots, s.inBar, "", 560, 72)
 	c.declaredAgents(of)
+	for id, why := range mostly(blocked) {
+		of(id).Blocked = why
+	}
 	for _, one := range agents {
 		a.Agents = append(a.Agents, *one)
 	}
@@ -238,19 +244,39 @@ func (c *Console) declaredAgents(of func(id string) *agentActivity) {
 	for _, d := range c.o.Agents().All() {
 		one := of(d.AgentID)
 		one.State = "running"
-		if _, aside := c.o.Gateway.Standing().Quarantined(d.AgentID); aside {
-			one.State = "quarantined"
+		if q, aside := c.o.Gateway.Standing().Quarantined(d.AgentID); aside {
+			one.State, one.Reason = "quarantined", q.Reason
 		}
-		if switches.Global.Active || switches.Agents[d.AgentID].Active {
-			one.State = "stopped"
+		if own := switches.Agents[d.AgentID]; own.Active {
+			one.State, one.Reason = "stopped", own.Reason
+		} else if switches.Global.Active {
+			one.State, one.Reason = "stopped", switches.Global.Reason
 		}
 	}
+}
+
+// wordsFor is the reason of refusals with the code, in few words.
+func wordsFor(code string) string {
+	return cmp.Or(refusedFor[fault.Code(code)], code, "other")
+}
+
+// mostly says for each agent for which reason most of its calls were refused.
+func mostly(blocked map[string]map[string]int64) map[string]string {
+	why, most := map[string]string{}, map[string]int64{}
+	for _, code := range slices.Sorted(maps.Keys(blocked)) {
+		for agent, n := range blocked[code] {
+			if agent != "" && n > most[agent] {
+				why[agent], most[agent] = wordsFor(code), n
+			}
+		}
+	}
+	return why
 }
 
 // reasonsOf lists why calls were refused, the most frequent first.
 func reasonsOf(blocked map[string]map[string]int64) (all []blockedFor) {
 	for code, agents := range blocked {
-		b := blockedFor{Code: code, Words: cmp.Or(refusedFor[fault.Code(code)], code, "other")}
+		b := blockedFor{Code: code, Words: wordsFor(code)}
 		var names []string
 		for id, n := range agents {
 			if b.Count += n; id != "" {

@@ -51,3 +51,46 @@ func TestOverviewOfRules(t *testing.T) {
 		t.Errorf("%+v", always)
 	}
 }
+
+// The overview says how many requests and plans wait, and since when, and quotes beside an agent why it is stopped, in quarantine, or mostly refused.
+func TestOverviewOfWhatWaits(t *testing.T) {
+	w := newPagesWorld(t)
+	if page := w.ask("viewer", "/", nil).Body.String(); strings.Contains(page, "the oldest") || !strings.Contains(page, "Nothing waits for an answer.") {
+		t.Error("something waits")
+	}
+	_, do := w.open("worker", "")
+	do("slack_post", `{"channel":"general","text":"hello"}`)
+	do("slack_post", `{"channel":"general","text":"hello again"}`)
+	do("no_such_tool", `{}`)
+	asked := time.Now()
+	counters := monitor.New(w.store, time.Now, slog.New(slog.DiscardHandler))
+	if err := counters.CatchUp(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w.c.o.Counters = counters
+	w.c.o.Clock = func() time.Time { return asked.Add(28*time.Minute + time.Second) }
+	contains(t, w.ask("viewer", "/", nil).Body.String(), `Needs you <small>2</small>`, `<a href="/approvals">All 2</a>, the oldest request is from 28 min ago`, `<span class="soft">blocked: no such tool</span>`)
+
+	standing := w.g.Standing()
+	if err := standing.Quarantine(t.Context(), "planner", "tried <the> bank", "person:ann"); err != nil {
+		t.Fatal(err)
+	}
+	standing.Disable("worker", "person:ann", "asks & asks")
+	contains(t, w.ask("viewer", "/", nil).Body.String(), `<strong class="bad">STOPPED</strong> <q class="soft">asks &amp; asks</q>`, `<strong class="bad">QUARANTINED</strong> <q class="soft">tried &lt;the&gt; bank</q>`)
+
+	for _, one := range []struct {
+		name    string
+		blocked map[string]map[string]int64
+		want    string
+	}{
+		{"nothing", nil, ""},
+		{"most of them", map[string]map[string]int64{"flow.contaminated": {"a": 3, "b": 9}, "permission.denied": {"a": 4}}, "not permitted"},
+		{"as many", map[string]map[string]int64{"permission.denied": {"a": 2}, "flow.contaminated": {"a": 2}}, "after private data"},
+		{"of another", map[string]map[string]int64{"permission.denied": {"b": 2}}, ""},
+		{"without a code", map[string]map[string]int64{"": {"a": 1}}, "other"},
+	} {
+		if got := mostly(one.blocked)["a"]; got != one.want {
+			t.Errorf("%s: %q, not %q", one.name, got, one.want)
+		}
+	}
+}

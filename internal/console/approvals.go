@@ -53,19 +53,25 @@ type row struct {
 	Focus bool // the person who has just answered another one comes to it next
 }
 
+// countWaiting is how many approvals and plans wait for an answer.
+func (c *Console) countWaiting(ctx context.Context) (int64, error) {
+	pending, _, err := c.o.Gateway.Desk().CountOpen(ctx)
+	if err != nil {
+		return 0, err
+	}
+	_, plans, err := c.o.Gateway.WaitingPlans(ctx, 0)
+	return pending + plans, err
+}
+
 // waiting is how many approvals and plans wait for an answer, in words.
 func (c *Console) waiting(ctx context.Context) string {
 	ctx, cancel := context.WithTimeout(ctx, storeTime)
 	defer cancel()
-	pending, _, err := c.o.Gateway.Desk().CountOpen(ctx)
+	n, err := c.countWaiting(ctx)
 	if err != nil {
 		return "?"
 	}
-	_, plans, err := c.o.Gateway.WaitingPlans(ctx, 0)
-	if err != nil {
-		return "?"
-	}
-	return strconv.FormatInt(pending+plans, 10)
+	return strconv.FormatInt(n, 10)
 }
 
 func (c *Console) waitingCount(w http.ResponseWriter, r *http.Request, _ identity.Principal) {

@@ -22,6 +22,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -371,6 +372,7 @@ type view struct {
 	title    string
 	place    string // the path of its place in the navigation
 	status   int    // 0: 200
+	waits    *int64 // how much waits for an answer; nil: it is counted
 	data     any
 }
 
@@ -391,7 +393,9 @@ type frame struct {
 // show renders a page for who is signed in.
 func (c *Console) show(w http.ResponseWriter, r *http.Request, p identity.Principal, v view) {
 	f := frame{Person: &p, Live: reads(p)}
-	if f.Live {
+	if f.Live && v.waits != nil {
+		f.Waiting = strconv.FormatInt(*v.waits, 10)
+	} else if f.Live {
 		f.Waiting = c.waiting(r.Context())
 	}
 	for i, place := range places {

@@ -49,6 +49,8 @@ type overviewPage struct {
 	Stopped     []stoppedAgent
 	Unread      int              // definitions that only a rule accepted
 	Waiting     []desk.Question  // those that silence permits first
+	Waits       *int64           // questions and plans that wait, in all; nil: not known
+	Oldest      time.Time        // when the question that has waited longest was asked; zero: none waits
 	Plans       plansPart        // that wait too
 	Tools       []catalogue.Tool // that wait to be accepted
 	Servers     []ServerStatus
@@ -72,7 +74,11 @@ type stoppedAgent struct {
 }
 
 func (c *Console) overview(w http.ResponseWriter, r *http.Request, p identity.Principal) {
-	c.show(w, r, p, view{template: "overview", title: "Overview", place: "/", data: c.overviewOf(r, p)})
+	c.showOverview(w, r, p, http.StatusOK, c.overviewOf(r, p))
+}
+
+func (c *Console) showOverview(w http.ResponseWriter, r *http.Request, p identity.Principal, status int, d overviewPage) {
+	c.show(w, r, p, view{template: "overview", title: "Overview", place: "/", status: status, data: d, waits: d.Waits})
 }
 
 // overviewOf collects what the person may see. A part that can't be had is left out and said to be missing.
@@ -120,6 +126,7 @@ func (c *Console) overviewOf(r *http.Request, p identity.Principal) overviewPage
 		missing("the approvals", err)
 		d.Plans, err = c.plansOf(ctx, p)
 		missing("the plans that wait", err)
+		missing("how many wait", c.addWaiting(ctx, &d))
 		d.Servers = c.o.Upstreams()
 		for _, s := range d.Servers {
 			if s.State != "up" {
@@ -166,6 +173,20 @@ func (c *Console) overviewOf(r *http.Request, p identity.Principal) overviewPage
 		c.recordOf(ctx, &d, missing)
 	}
 	return d
+}
+
+// addWaiting adds how many questions and plans wait, and since when.
+func (c *Console) addWaiting(ctx context.Context, d *overviewPage) error {
+	n, err := c.countWaiting(ctx)
+	if err != nil {
+		return err
+	}
+	d.Waits = &n
+	oldest, waits, err := c.o.Gateway.Desk().Oldest(ctx)
+	if waits {
+		d.Oldest = oldest.CreatedAt
+	}
+	return err
 }
 
 // recordOf adds what auditors see: the newest entries, and figures on how people answer.
@@ -222,7 +243,7 @@ func (c *Console) flip(w http.ResponseWriter, r *http.Request, p identity.Princi
 	if err := checkReason(reason); err != nil {
 		d := c.overviewOf(r, p)
 		d.Problem, d.Reason = problemOf(err), reason
-		c.show(w, r, p, view{template: "overview", title: "Overview", place: "/", status: http.StatusBadRequest, data: d})
+		c.showOverview(w, r, p, http.StatusBadRequest, d)
 		return
 	}
 	flip("", p.String(), reason)

@@ -101,6 +101,8 @@ type Filter struct {
 	Silent bool
 	// Urgent, with the state Pending and without a Session: the riskiest first, and of one risk the one that ends first.
 	Urgent bool
+	// Oldest, with the state Pending and without a Session: the one that was asked first.
+	Oldest bool
 	Risk   string // with Urgent, those of this risk; "": of any
 	Agent  string // with Urgent, those of this agent; "": of any
 	// Operation: those about this operation, of the Session if there is one.

@@ -139,6 +139,15 @@ func (d *Desk) Urgent(ctx context.Context, risk, agent, after string, limit int)
 	return d.list(ctx, Filter{State: approval.Pending, Urgent: true, Risk: risk, Agent: agent, Now: d.o.Now(), After: after, Limit: limit})
 }
 
+// Oldest returns the question that has waited longest; false if none waits.
+func (d *Desk) Oldest(ctx context.Context) (Question, bool, error) {
+	found, err := d.list(ctx, Filter{State: approval.Pending, Oldest: true, Now: d.o.Now(), Limit: 1})
+	if err != nil || len(found) == 0 {
+		return Question{}, false, err
+	}
+	return found[0], true, nil
+}
+
 // maxSilentListed bounds what Silent returns.
 const maxSilentListed = 50
 

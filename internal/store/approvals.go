@@ -427,7 +427,7 @@ const (
 	urgency   = "CASE WHEN json_valid(CAST(body AS TEXT)) THEN coalesce(instr('" + risksDown + "', json_extract(CAST(body AS TEXT), '$.risk')), 0) ELSE 0 END"
 	risksDown = "CRITICAL HIGH MEDIUM LOW"
 
-	// selectUrgent reads in the order of the index: sorting all that waits would be most of the work.
+	// selectUrgent reads only what waits, in the order of the index: sorting all that waits would be most of the work.
 	selectUrgent = "SELECT n FROM approvals INDEXED BY approvals_urgent WHERE state IN ('pending', 'deferred') AND "
 )
 
@@ -482,6 +482,9 @@ func (r *Reader) Approvals(ctx context.Context, f desk.Filter) ([]approval.Appro
 			query += " AND agent = $6"
 			args = append(args, f.Agent)
 		}
+	case f.Oldest:
+		order = "n"
+		query = selectUrgent + where + " AND $2 > 0"
 	case f.Silent:
 		query += " AND silence > $1"
 		order = "silence, n"

@@ -356,6 +356,11 @@ func TestApprovalsByUrgency(t *testing.T) {
 	equal(t, "all", read(desk.Filter{}), []string{critical, high, lateHigh, medium, low})
 	equal(t, "of one risk", read(desk.Filter{Risk: "HIGH"}), []string{high, lateHigh})
 	equal(t, "of the agent", read(desk.Filter{Agent: s.Agent}), []string{critical, high, lateHigh, medium, low})
+	first, err := db.Approvals(t.Context(), desk.Filter{State: approval.Pending, Oldest: true, Now: time.Now(), Limit: 1})
+	must(t, err)
+	if len(first) != 1 || first[0].ID != low {
+		t.Errorf("the oldest: %v, not %s", first, low)
+	}
 	equal(t, "of another agent", read(desk.Filter{Agent: "nobody"}), []string(nil))
 }
 
