@@ -53,21 +53,21 @@ type row struct {
 	Focus bool // the person who has just answered another one comes to it next
 }
 
-// countWaiting is how many approvals and plans wait for an answer.
-func (c *Console) countWaiting(ctx context.Context) (int64, error) {
-	pending, _, err := c.o.Gateway.Desk().CountOpen(ctx)
+// countWaiting is how many approvals and plans wait for an answer, and the id of the oldest of these approvals; "": none waits.
+func (c *Console) countWaiting(ctx context.Context) (n int64, oldest string, err error) {
+	pending, oldest, err := c.o.Gateway.Desk().Waiting(ctx)
 	if err != nil {
-		return 0, err
+		return 0, "", err
 	}
 	_, plans, err := c.o.Gateway.WaitingPlans(ctx, 0)
-	return pending + plans, err
+	return pending + plans, oldest, err
 }
 
 // waiting is how many approvals and plans wait for an answer, in words.
 func (c *Console) waiting(ctx context.Context) string {
 	ctx, cancel := context.WithTimeout(ctx, storeTime)
 	defer cancel()
-	n, err := c.countWaiting(ctx)
+	n, _, err := c.countWaiting(ctx)
 	if err != nil {
 		return "?"
 	}

@@ -177,15 +177,15 @@ func (c *Console) overviewOf(r *http.Request, p identity.Principal) overviewPage
 
 // addWaiting adds how many questions and plans wait, and since when.
 func (c *Console) addWaiting(ctx context.Context, d *overviewPage) error {
-	n, err := c.countWaiting(ctx)
+	n, oldest, err := c.countWaiting(ctx)
 	if err != nil {
 		return err
 	}
-	d.Waits = &n
-	oldest, waits, err := c.o.Gateway.Desk().Oldest(ctx)
-	if waits {
-		d.Oldest = oldest.CreatedAt
+	if d.Waits = &n; oldest == "" {
+		return nil
 	}
+	q, err := c.o.Gateway.Desk().Question(ctx, oldest)
+	d.Oldest = q.CreatedAt
 	return err
 }
 

@@ -36,8 +36,8 @@ type Store interface {
 	Approvals(ctx context.Context, f Filter) ([]approval.Approval, error)
 	// OpenApprovals returns the ids of a session's questions that are pending or deferred at that time, oldest first.
 	OpenApprovals(ctx context.Context, session string, now time.Time, limit int) ([]string, error)
-	// CountApprovals counts the approvals in a state at that time ("": in any).
-	CountApprovals(ctx context.Context, state approval.State, now time.Time) (int64, error)
+	// CountApprovals counts the approvals in a state at that time ("": in any), and returns the id of the one that was asked first; "": there is none.
+	CountApprovals(ctx context.Context, state approval.State, now time.Time) (n int64, oldest string, err error)
 	// Objected tells whether a person has answered anything but yes about an operation of an agent's since that time.
 	Objected(ctx context.Context, agent, operation string, since time.Time) (bool, error)
 	// IsDrill tells whether a question is a drill; Drills counts them.
@@ -101,8 +101,6 @@ type Filter struct {
 	Silent bool
 	// Urgent, with the state Pending and without a Session: the riskiest first, and of one risk the one that ends first.
 	Urgent bool
-	// Oldest, with the state Pending and without a Session: the one that was asked first.
-	Oldest bool
 	Risk   string // with Urgent, those of this risk; "": of any
 	Agent  string // with Urgent, those of this agent; "": of any
 	// Operation: those about this operation, of the Session if there is one.

@@ -139,15 +139,6 @@ func (d *Desk) Urgent(ctx context.Context, risk, agent, after string, limit int)
 	return d.list(ctx, Filter{State: approval.Pending, Urgent: true, Risk: risk, Agent: agent, Now: d.o.Now(), After: after, Limit: limit})
 }
 
-// Oldest returns the question that has waited longest; false if none waits.
-func (d *Desk) Oldest(ctx context.Context) (Question, bool, error) {
-	found, err := d.list(ctx, Filter{State: approval.Pending, Oldest: true, Now: d.o.Now(), Limit: 1})
-	if err != nil || len(found) == 0 {
-		return Question{}, false, err
-	}
-	return found[0], true, nil
-}
-
 // maxSilentListed bounds what Silent returns.
 const maxSilentListed = 50
 
@@ -224,14 +215,9 @@ func (d *Desk) review(ctx context.Context, q Question, s session.Session) *revie
 	return &r
 }
 
-// CountOpen counts the questions without an answer, pending and deferred.
-func (d *Desk) CountOpen(ctx context.Context) (pending, deferred int64, err error) {
-	now := d.o.Now()
-	if pending, err = d.o.Store.CountApprovals(ctx, approval.Pending, now); err != nil {
-		return 0, 0, err
-	}
-	deferred, err = d.o.Store.CountApprovals(ctx, approval.Deferred, now)
-	return pending, deferred, err
+// Waiting says how many questions wait for an answer, and which of them was asked first; "": none waits.
+func (d *Desk) Waiting(ctx context.Context) (n int64, oldest string, err error) {
+	return d.o.Store.CountApprovals(ctx, approval.Pending, d.o.Now())
 }
 
 // OpenOf returns the ids of a session's questions without an answer, oldest first. It leaves out drills, which no agent may know of.

@@ -798,7 +798,7 @@ func TestFloodOfQuestionsIsBounded(t *testing.T) {
 	if _, err := w.g.CloseSession(t.Context(), p, "person:alice", "it floods us"); err != nil { // one stroke
 		t.Fatal(err)
 	}
-	if left, _, err := w.g.Desk().CountOpen(t.Context()); err != nil || left != perAgent-perSession+1 {
+	if left, _, err := w.g.Desk().Waiting(t.Context()); err != nil || left != perAgent-perSession+1 {
 		t.Errorf("%d wait, %v", left, err)
 	}
 }

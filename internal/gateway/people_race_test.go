@@ -182,7 +182,7 @@ func BenchmarkQueuePage10k(b *testing.B) {
 	}
 	b.Run("count", func(b *testing.B) {
 		for b.Loop() {
-			if n, _, err := w.g.Desk().CountOpen(b.Context()); err != nil || n != waiting {
+			if n, _, err := w.g.Desk().Waiting(b.Context()); err != nil || n != waiting {
 				b.Fatal(n, err)
 			}
 		}

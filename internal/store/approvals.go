@@ -427,7 +427,7 @@ const (
 	urgency   = "CASE WHEN json_valid(CAST(body AS TEXT)) THEN coalesce(instr('" + risksDown + "', json_extract(CAST(body AS TEXT), '$.risk')), 0) ELSE 0 END"
 	risksDown = "CRITICAL HIGH MEDIUM LOW"
 
-	// selectUrgent reads only what waits, in the order of the index: sorting all that waits would be most of the work.
+	// selectUrgent reads in the order of the index: sorting all that waits would be most of the work.
 	selectUrgent = "SELECT n FROM approvals INDEXED BY approvals_urgent WHERE state IN ('pending', 'deferred') AND "
 )
 
@@ -482,9 +482,6 @@ func (r *Reader) Approvals(ctx context.Context, f desk.Filter) ([]approval.Appro
 			query += " AND agent = $6"
 			args = append(args, f.Agent)
 		}
-	case f.Oldest:
-		order = "n"
-		query = selectUrgent + where + " AND $2 > 0"
 	case f.Silent:
 		query += " AND silence > $1"
 		order = "silence, n"
@@ -526,14 +523,14 @@ func (r *Reader) Latest(ctx context.Context) (time.Time, error) {
 }
 
 // CountApprovals implements desk.Store.
-func (r *Reader) CountApprovals(ctx context.Context, state approval.State, now time.Time) (int64, error) {
+func (r *Reader) CountApprovals(ctx context.Context, state approval.State, now time.Time) (n int64, oldest string, err error) {
 	where, known := stateAt[state]
 	if !known {
-		return 0, fault.New(fault.RequestMalformed, "There is no state %.40q.", state).At("state")
+		return 0, "", fault.New(fault.RequestMalformed, "There is no state %.40q.", state).At("state")
 	}
-	var n int64
-	_, err := r.row(ctx, "SELECT count(*) FROM approvals WHERE "+where, []any{now.UnixMicro()}, &n)
-	return n, err
+	_, err = r.row(ctx, "SELECT count, coalesce((SELECT id FROM approvals WHERE n = first), '') FROM (SELECT count(*) AS count, min(n) AS first FROM approvals WHERE "+where+")",
+		[]any{now.UnixMicro()}, &n, &oldest)
+	return n, oldest, err
 }
 
 // IsDrill implements desk.Store.
