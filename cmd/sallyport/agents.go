@@ -84,7 +84,7 @@ func (t *table) quotas(all []client.Quota, named bool) {
 		if named {
 			of = q.AgentID + ": "
 		}
-		text := fmt.Sprintf("%s%g of %g %s an %s (%d %%), free again at %s", of, q.Used, q.Limit, q.Resource, q.Window, q.Percent, show(q.Frees))
+		text := fmt.Sprintf("%s%g of %g %s an %s (%d %%), free again at %s", of, q.Used, q.Limit, q.Resource, q.Window, q.Percent, t.show(q.Frees))
 		if q.Reserved > 0 {
 			text += fmt.Sprintf("; %g set aside for what is under way", q.Reserved)
 		}
@@ -340,7 +340,7 @@ func (t *table) agent(a *client.Agent) {
 		t.field("approval", a.Approval.Text)
 	}
 	if q := a.Quarantine; q != nil {
-		t.field("put aside", show(q.Since)+" by "+q.By+reasonText(q.Reason))
+		t.field("put aside", t.show(q.Since)+" by "+q.By+reasonText(q.Reason))
 	}
 	t.field("killed", a.Killed)
 	t.field("digest", a.Digest)

@@ -32,7 +32,7 @@ directory. Without --session it is the session that the token stands for.`,
 		}
 		return c.print(m, func(t *table) {
 			t.field("session", m.SessionID)
-			t.field("phase", m.Phase)
+			t.field("phase", phaseWords(m.Phase))
 			t.field("labels", labels(m.Labels))
 			t.line("")
 			if len(m.Tools) == 0 {

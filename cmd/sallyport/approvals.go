@@ -145,7 +145,7 @@ func (t *table) answered(a *client.Approval) {
 
 // question shows an approval whole and tells whether it could.
 func (t *table) question(c *cli, a *client.Approval) (whole bool) {
-	rows, whole := question(a, c.columns(), time.Now())
+	rows, whole := question(a, c.columns(), t.now)
 	for _, row := range rows {
 		fmt.Fprintln(t.w, row)
 	}

@@ -172,7 +172,7 @@ func (c *cli) told(t *table, file string, out restored) {
 	t.line("%s: restored to %s", file, c.data)
 	described(t, out.Backup)
 	t.field("sessions closed", out.Closed)
-	t.line("What was changed since %s is as it was then: tokens revoked since are good again, switches, quarantines and accepted definitions are those of then.", show(out.Backup.At))
+	t.line("What was changed since %s is as it was then: tokens revoked since are good again, switches, quarantines and accepted definitions are those of then.", t.show(out.Backup.At))
 	t.line("So are documents that were erased since, unless --erasures named them.")
 	if out.Anchor == nil {
 		return

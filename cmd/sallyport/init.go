@@ -588,7 +588,7 @@ func (c *cli) putBack(paths []string, t *takeover) error {
 			return err
 		}
 		restored++
-		fmt.Fprintf(c.out, "%s is as it was on %s\n", printable(path), show(k.At))
+		fmt.Fprintf(c.out, "%s is as it was on %s\n", printable(path), when(k.At, reading(c.out)))
 	}
 	if restored == 0 {
 		return &found{what: "no file was kept of those that --from names"}

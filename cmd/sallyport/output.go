@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"strconv"
 	"strings"
@@ -26,9 +27,7 @@ var formats = []string{"table", "json", "yaml"}
 func (c *cli) print(v any, rows func(t *table)) error {
 	if c.output == "table" {
 		t := &table{w: tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0), colours: c.colours()}
-		if terminal(c.out) {
-			t.now = time.Now()
-		}
+		t.now = reading(c.out)
 		rows(t)
 		return t.w.Flush()
 	}
@@ -98,7 +97,15 @@ func hasHidden(s string) bool {
 type table struct {
 	w       *tabwriter.Writer
 	colours bool
-	now     time.Time // where a person reads at a terminal: times are in their zone, and say how long ago; zero: RFC 3339 in UTC, for programs
+	now     time.Time // where a person reads at a terminal: times are in their zone, and say how long ago or ahead; zero: RFC 3339 in UTC, for programs
+}
+
+// reading is the present time where a person reads out at a terminal, and zero where a program does.
+func reading(out io.Writer) time.Time {
+	if terminal(out) {
+		return time.Now()
+	}
+	return time.Time{}
 }
 
 // colours tells whether what is printed may have colours: at a terminal that can show them, unless NO_COLOR is set.
@@ -138,6 +145,7 @@ func tintState(state string) tinted { return tinted{stateWords(state), tint(stat
 // stateWords is the state of a request in readers' words, as on the pages; so are the others.
 func stateWords(state string) string { return approval.State(state).Words() }
 
+func phaseWords(phase string) string          { return session.Phase(phase).Words() }
 func planWords(state string) string           { return session.PlanState(state).Words() }
 func recommendationWords(state string) string { return runs.RecommendationState(state).Words() }
 func runWords(status string) string           { return runs.Status(status).Words() }
@@ -184,11 +192,17 @@ func (t *table) show(v any) string {
 	case tinted:
 		return v.text
 	case time.Time:
-		if !t.now.IsZero() && !v.IsZero() {
-			return whenOf(v, t.now)
-		}
+		return when(v, t.now)
 	}
 	return show(v)
+}
+
+// when is a time as its reader has it: of a person at a terminal, who reads now, or of a program (now is zero).
+func when(at, now time.Time) string {
+	if at.IsZero() || now.IsZero() {
+		return show(at)
+	}
+	return whenOf(at, now)
 }
 
 // whenOf says when something was or will be, in the zone of now, and for two days how long that is.

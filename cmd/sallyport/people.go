@@ -335,7 +335,7 @@ func switches(t *table, k *client.KillStatus) {
 		if !s.Active {
 			return "running"
 		}
-		text := "STOPPED since " + show(s.Since) + " by " + s.By + reasonText(s.Reason)
+		text := "STOPPED since " + t.show(s.Since) + " by " + s.By + reasonText(s.Reason)
 		if !s.Durable {
 			text += " (not yet in the store; it acts all the same)"
 		}

@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"sallyport.example/client"
@@ -41,7 +42,7 @@ func TestPlanIsShownWhole(t *testing.T) {
 		"words":     {[]client.PlanStep{{Tool: "pay", Justification: strings.Repeat("x ", shownArguments)}}, false, []string{"NOT SHOWN         1 of 1 steps"}},
 	} {
 		s := planned(c.steps...)
-		rows, whole := sessionRows(s, 100)
+		rows, whole := sessionRows(s, 100, time.Time{})
 		text := strings.Join(rows, "\n")
 		if whole != c.whole || strings.Contains(text, s.Plan.Digest) != c.whole || strings.Contains(text, "NOT SHOWN") == c.whole {
 			t.Errorf("%s: whole is %v:\n%.2000s", name, whole, text)
@@ -65,7 +66,7 @@ func TestPlanIsHarmless(t *testing.T) {
 		s := planned(client.PlanStep{Tool: text, Operation: text, Arguments: arguments, Justification: text,
 			From: map[string]client.StepSource{text[:min(len(text), 200)]: {Field: text[:min(len(text), 200)]}, "role": {Role: text[:min(len(text), 200)]}}, Open: []string{text[:min(len(text), 200)]}})
 		s.AgentID, s.UserRequest, s.OpenedBy, s.Labels = text, text, text, []client.Held{{Label: text}}
-		rows, whole := sessionRows(s, 80)
+		rows, whole := sessionRows(s, 80, time.Time{})
 		if !whole {
 			t.Errorf("%s: not whole", name)
 		}

@@ -40,6 +40,7 @@ const drill = "no agent asked for this: it was to be rejected"
 // text from outside, however an agent's text breaks.
 type sheet struct {
 	width int
+	now   time.Time // as of a table
 	rows  []string
 	noted bool // the row about letters from right to left is there
 }
@@ -53,6 +54,8 @@ func (c *cli) columns() int {
 	}
 	return pipeWidth
 }
+
+func (s *sheet) when(at time.Time) string { return when(at, s.now) }
 
 // field adds a name of ours and a value, which may be hostile, in as many rows as it takes. An empty value has none.
 func (s *sheet) field(name, value string) {
@@ -104,7 +107,7 @@ func pretty(raw json.RawMessage) []string {
 // question shows an approval with everything that is approved by its digest and what helps to decide. whole is false where it does not show
 // all of the arguments, which it says.
 func question(a *client.Approval, width int, now time.Time) (rows []string, whole bool) {
-	s := &sheet{width: max(width, leastWidth)}
+	s := &sheet{width: max(width, leastWidth), now: now}
 	s.field("approval", a.ApprovalID+", "+stateWords(a.State))
 	if a.Drill {
 		s.field("a drill", drill)
@@ -140,17 +143,17 @@ func question(a *client.Approval, width int, now time.Time) (rows []string, whol
 	s.surroundings(a)
 	s.field("declaration", a.DeclarationID)
 	for _, v := range a.Votes {
-		s.field("answer", show(v.At)+" "+v.Person+ownMark(v.Own)+": "+v.Decision+reasonText(v.Comment))
+		s.field("answer", s.when(v.At)+" "+v.Person+ownMark(v.Own)+": "+v.Decision+reasonText(v.Comment))
 	}
 	s.field("reason", a.Reason)
 	s.field("replaced by", a.ReplacedBy)
-	s.field("postponed until", show(a.DeferredUntil))
+	s.field("postponed until", s.when(a.DeferredUntil))
 	s.field("used by", a.SpentBy)
-	s.field("asked", show(a.CreatedAt))
+	s.field("asked", s.when(a.CreatedAt))
 	if a.State == "pending" && !a.SilenceAt.IsZero() {
-		s.field("runs unasked at", show(a.SilenceAt)+within(a.SilenceAt, now)+", unless a person rejects or postpones it")
+		s.field("runs unasked at", s.when(a.SilenceAt)+", unless a person rejects or postpones it")
 	}
-	s.field("expires", show(a.ExpiresAt)+within(a.ExpiresAt, now))
+	s.field("expires", s.when(a.ExpiresAt))
 	s.digest(a.Digest)
 	return s.rows, whole
 }
@@ -256,7 +259,7 @@ func (s *sheet) surroundings(a *client.Approval) {
 		if len(e.By) > 0 {
 			by = " by " + show(e.By)
 		}
-		s.field("earlier", show(e.At)+" "+stateWords(e.State)+by+ownMark(e.Own)+": "+e.Operation+" of "+e.AgentID+" to "+e.Destination+reasonText(e.Reason))
+		s.field("earlier", s.when(e.At)+" "+stateWords(e.State)+by+ownMark(e.Own)+": "+e.Operation+" of "+e.AgentID+" to "+e.Destination+reasonText(e.Reason))
 	}
 }
 
@@ -303,15 +306,6 @@ func (s *sheet) tool(a *client.Approval) {
 	case a.Risk == "HIGH" || a.Risk == "CRITICAL":
 		s.field("  what it does", "not known: its definition doesn't say it, or is another one by now")
 	}
-}
-
-// within says how long it is until a future time.
-func within(t, now time.Time) string {
-	d := t.Sub(now).Round(time.Second)
-	if d <= 0 {
-		return ""
-	}
-	return ", in " + d.String()
 }
 
 // reasons adds the agent's reasons, under names for people in place of the field names.

@@ -98,7 +98,7 @@ func (c *cli) sessionOpen() *cobra.Command {
 		func(t *table, s *client.OpenedSession) {
 			t.field("session", s.SessionID)
 			t.field("token", s.SessionToken)
-			t.field("phase", s.Phase)
+			t.field("phase", phaseWords(s.Phase))
 		})
 	needed(cmd, &open.AgentID, "agent", "id of the agent")
 	c.completeFlag(cmd, "agent", "AGENT")
@@ -217,7 +217,7 @@ func length(d time.Duration) string {
 
 // session shows a session with all of its plan and tells whether it could.
 func (t *table) session(c *cli, s *client.Session) (whole bool) {
-	rows, whole := sessionRows(s, c.columns())
+	rows, whole := sessionRows(s, c.columns(), t.now)
 	for _, row := range rows {
 		fmt.Fprintln(t.w, row)
 	}
@@ -225,24 +225,24 @@ func (t *table) session(c *cli, s *client.Session) (whole bool) {
 }
 
 // sessionRows shows a session and everything that its plan is answered by; the digest only together with all of that.
-func sessionRows(s *client.Session, width int) (rows []string, whole bool) {
-	t := &sheet{width: max(width, leastWidth)}
+func sessionRows(s *client.Session, width int, now time.Time) (rows []string, whole bool) {
+	t := &sheet{width: max(width, leastWidth), now: now}
 	t.field("session", s.SessionID)
 	t.field("agent", s.AgentID)
 	t.field("requester", s.Requester)
 	t.field("request", s.UserRequest)
 	t.field("state", s.State)
-	t.field("phase", s.Phase)
+	t.field("phase", phaseWords(s.Phase))
 	t.field("labels", show(labels(s.Labels)))
-	t.field("opened", show(s.OpenedAt)+" by "+s.OpenedBy)
+	t.field("opened", t.when(s.OpenedAt)+" by "+s.OpenedBy)
 	if s.Autonomous {
 		t.field("works for", "nobody: it is autonomous, opened by the agent alone")
 	}
-	t.field("closed", show(s.ClosedAt))
+	t.field("closed", t.when(s.ClosedAt))
 	t.field("waits for people", show(s.PendingApprovals))
 	t.field("budget left", budgetLeft(*s))
 	if s.Next != nil {
-		t.field("next conversation", "a fresh session, ordered by "+s.Next.By+" "+show(s.Next.At))
+		t.field("next conversation", "a fresh session, ordered by "+s.Next.By+" "+t.when(s.Next.At))
 	}
 	if s.Plan == nil {
 		return t.rows, true
@@ -250,7 +250,7 @@ func sessionRows(s *client.Session, width int) (rows []string, whole bool) {
 	t.field("plan", fmt.Sprintf("%s, %s, %d steps", s.Plan.PlanID, planWords(s.Plan.State), len(s.Plan.Steps)))
 	t.field("why a person is asked", s.Plan.Why)
 	if s.Plan.DecidedBy != "" {
-		t.field("decided", show(s.Plan.DecidedAt)+" by "+s.Plan.DecidedBy+ownMark(s.Plan.Own)+reasonText(s.Plan.Reason))
+		t.field("decided", t.when(s.Plan.DecidedAt)+" by "+s.Plan.DecidedBy+ownMark(s.Plan.Own)+reasonText(s.Plan.Reason))
 	}
 	if !t.steps(s.Plan) {
 		t.field("", "sallyport sessions show "+s.SessionID+" --output json has all of it, and its digest")

@@ -62,7 +62,7 @@ SALLYPORT_TOKEN anybody else. Until it is used or expires, it is as secret as th
 			l.URL = address + l.URL
 		}
 		if c.output == "table" {
-			fmt.Fprintf(c.err, "It opens the console once, until %s:\n", show(l.Expires))
+			fmt.Fprintf(c.err, "It opens the console once, until %s:\n", when(l.Expires, reading(c.err)))
 		}
 		return c.print(l, func(t *table) { t.line("%s", l.URL) })
 	})

@@ -205,9 +205,10 @@ func (c *cli) printOne(a *client.Approval) error {
 	var b bytes.Buffer
 	switch c.output {
 	case "table":
+		t := &table{now: reading(c.out)}
 		var cells []string
 		for _, cell := range []any{a.CreatedAt, a.ApprovalID, stateWords(a.State), a.Risk, a.Operation, a.AgentID, votes(a), a.Amount, briefly(a)} {
-			if s := display.Terminal(show(cell), cellWidth); s != "" {
+			if s := display.Terminal(t.show(cell), cellWidth); s != "" {
 				cells = append(cells, s)
 			} else {
 				cells = append(cells, "-")

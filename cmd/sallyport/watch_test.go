@@ -507,7 +507,7 @@ func TestWatchSilence(t *testing.T) {
 	medium.Risk, medium.SilenceAt = "MEDIUM", noon.Add(10*time.Second)
 	o := newOffice(t, medium)
 	s := sit(t, o)
-	s.sees("runs unasked at   2026-11-20T12:00:10Z, in 10s, unless")
+	s.sees("runs unasked at   12:00:10, in 10 s, unless")
 	s.sees(answerPrompt)
 	s.stop()
 	s.w.now = func() time.Time { return noon.Add(6 * time.Second) }

@@ -26,6 +26,14 @@ const (
 	Execution Phase = "execution"
 )
 
+// Words is the phase as people read it (docs/glossary.md).
+func (p Phase) Words() string {
+	if p == Planning {
+		return "planning (nothing reaches outside)"
+	}
+	return string(p)
+}
+
 // ParsePhase accepts the exact names of the two phases (PH-2).
 func ParsePhase(s string) (Phase, error) {
 	switch p := Phase(s); p {
