@@ -195,11 +195,6 @@ func TestStructuredAnswersAreChecked(t *testing.T) {
 		"messages": `"output_config":{"format":{"type":"json_schema","schema":%s}},`, "chat": `"response_format":{"type":"json_schema","json_schema":{"name":"sum","schema":%s}},`,
 		"responses": `"text":{"format":{"type":"json_schema","name":"sum","schema":%s}},`,
 	}
-	wholes := map[string]string{
-		"messages":  `{"id":"m","type":"message","role":"assistant","model":%q,"content":[{"type":"text","text":%q}],"stop_reason":"end_turn","usage":{"input_tokens":3,"output_tokens":9}}`,
-		"chat":      `{"id":"c","object":"chat.completion","created":1,"model":%q,"choices":[{"index":0,"message":{"role":"assistant","content":%q},"finish_reason":"stop"}],"usage":{"prompt_tokens":3,"completion_tokens":9}}`,
-		"responses": `{"id":"r","object":"response","created_at":1,"status":"completed","model":%q,"output":[{"id":"msg_1","type":"message","status":"completed","role":"assistant","content":[{"type":"output_text","text":%q,"annotations":[]}]}],"usage":{"input_tokens":3,"output_tokens":9}}`,
-	}
 	for form, f := range modelForms {
 		for _, stream := range []bool{false, true} {
 			for name, c := range map[string]struct {
@@ -215,20 +210,13 @@ func TestStructuredAnswersAreChecked(t *testing.T) {
 				"not read here":   {recursive, `{"next":{"next":{}}}`, true},
 			} {
 				p.says(func(rw http.ResponseWriter, _ modelRequest) bool {
-					whole := fmt.Sprintf(wholes[form], f.model, c.text)
-					if !stream {
-						rw.Header().Set("Content-Type", "application/json")
-						_, _ = io.WriteString(rw, whole)
+					if stream {
+						rw.Header().Set("Content-Type", "text/event-stream")
+						_, _ = io.WriteString(rw, streamedText(form, c.text))
 						return true
 					}
-					rw.Header().Set("Content-Type", "text/event-stream")
-					end := map[string]string{
-						"messages":  "data: {\"type\":\"content_block_stop\",\"index\":0}\n\ndata: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"end_turn\"},\"usage\":{\"output_tokens\":9}}\n\ndata: {\"type\":\"message_stop\"}\n\n",
-						"chat":      fmt.Sprintf("data: {\"id\":\"c\",\"object\":\"chat.completion.chunk\",\"created\":1,\"model\":%q,\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n", f.model),
-						"responses": responseEvent(4, `"type":"response.completed","response":`+whole),
-					}[form]
-					half := len(c.text) / 2
-					_, _ = io.WriteString(rw, streamed[form].begin+streamed[form].text(c.text[:half])+streamed[form].text(c.text[half:])+end)
+					rw.Header().Set("Content-Type", "application/json")
+					_, _ = io.WriteString(rw, wholeText(form, c.text))
 					return true
 				})
 				session, token := w.open("bot")

@@ -161,3 +161,48 @@ func TestModelSDKs(t *testing.T) {
 		t.Error("it left")
 	}
 }
+
+// A framework's streamed run works as without a gateway: its text comes, the tool that the model calls runs, and the model is asked again with what it
+// answered. A refusal ends it, and is not repeated.
+func TestFrameworkStreamsItsRuns(t *testing.T) {
+	p := newModelProvider(t)
+	w := start(t, p.config("[]"), thinker("bot"))
+	session, token := w.open("bot")
+	s := startSDKs(t, w, token)
+	p.says(func(h http.ResponseWriter, r modelRequest) bool {
+		form := "chat"
+		if strings.HasSuffix(r.path, "/responses") {
+			form = "responses"
+		}
+		h.Header().Set("Content-Type", "text/event-stream")
+		answer := streamed[form].begin + streamed[form].text("I delete. ") + strings.Join(streamed[form].act, "")
+		if strings.Contains(r.body, "deleted 1") {
+			answer = streamedText(form, "All is gone.")
+		}
+		for _, line := range strings.SplitAfter(answer, "\n") {
+			_, _ = io.WriteString(h, line)
+			_ = http.NewResponseController(h).Flush()
+		}
+		return true
+	})
+	for i, name := range []string{"agents chat stream", "agents responses stream"} {
+		if a := s.ask(name, "Delete 1."); a.Answer == nil || *a.Answer != "I delete. All is gone.|All is gone.|1" {
+			t.Errorf("%s: %+v", name, a)
+		}
+		if n := len(p.requests()); n != 2*(i+1) {
+			t.Errorf("%s: %d requests", name, n)
+		}
+	}
+	sent := len(p.requests())
+	for i, name := range []string{"agents chat stream", "agents responses stream"} {
+		if a := s.ask(name, "Pay DE89 3704 0044 0532 0130 00."); a.Status != 403 || a.Code != "flow.contaminated" {
+			t.Errorf("%s, refused: %+v", name, a)
+		}
+		if n := recordedIn(w, session, "flow.contaminated"); n != i+1 {
+			t.Errorf("%s: the framework sent it %d times", name, n-i)
+		}
+	}
+	if len(p.requests()) != sent {
+		t.Error("it left")
+	}
+}

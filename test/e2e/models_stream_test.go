@@ -88,6 +88,25 @@ data: {"type":"content_block_start","index":0,"content_block":{"type":"text","te
 	},
 }
 
+// wholeText is an answer of nothing but text, which comes whole.
+func wholeText(form, text string) string {
+	return fmt.Sprintf(map[string]string{
+		"messages":  `{"id":"m","type":"message","role":"assistant","model":%q,"content":[{"type":"text","text":%q}],"stop_reason":"end_turn","usage":{"input_tokens":3,"output_tokens":9}}`,
+		"chat":      `{"id":"c","object":"chat.completion","created":1,"model":%q,"choices":[{"index":0,"message":{"role":"assistant","content":%q},"finish_reason":"stop"}],"usage":{"prompt_tokens":3,"completion_tokens":9}}`,
+		"responses": `{"id":"r","object":"response","created_at":1,"status":"completed","model":%q,"output":[{"id":"msg_1","type":"message","status":"completed","role":"assistant","content":[{"type":"output_text","text":%q,"annotations":[]}]}],"usage":{"input_tokens":3,"output_tokens":9,"total_tokens":12}}`,
+	}[form], modelForms[form].model, text)
+}
+
+// streamedText is the same answer, which comes in pieces.
+func streamedText(form, text string) string {
+	half := len(text) / 2
+	return streamed[form].begin + streamed[form].text(text[:half]) + streamed[form].text(text[half:]) + map[string]string{
+		"messages":  "data: {\"type\":\"content_block_stop\",\"index\":0}\n\ndata: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"end_turn\"},\"usage\":{\"output_tokens\":9}}\n\ndata: {\"type\":\"message_stop\"}\n\n",
+		"chat":      fmt.Sprintf("data: {\"id\":\"c\",\"object\":\"chat.completion.chunk\",\"created\":1,\"model\":%q,\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n", gpt),
+		"responses": responseEvent(4, `"type":"response.completed","response":`+wholeText(form, text)),
+	}[form]
+}
+
 // responseEvent is an event of a response, with these members.
 func responseEvent(n int, members string) string {
 	kind := strings.SplitN(members, `"`, 5)[3]
@@ -278,6 +297,72 @@ func TestModelStreamsThatFail(t *testing.T) {
 			})
 		}
 	}
+}
+
+// A provider that falls silent in the middle of an answer holds up nobody else, and a client that gives up on it ends the request: the provider sees it
+// leave, and the outcome says what had left.
+func TestStalledModelStreams(t *testing.T) {
+	for name, f := range streamed {
+		t.Run(name, func(t *testing.T) {
+			p := newModelProvider(t)
+			w := start(t, p.config("[]"), thinker("bot"), thinker("other"))
+			s := p.streams(t)
+			t.Cleanup(func() { close(s.pieces) })
+			begun := w.begin(f.path, w.token("bot"), f.body)
+			s.pieces <- f.begin
+			s.pieces <- f.text("Hello there ")
+			s.pieces <- f.act[0]
+			s.pieces <- f.act[1]
+			o := <-begun
+			o.until("Hello there")
+			p.says(nil)
+			if status, body := w.post(f.path, w.token("other"), strings.Replace(f.body, `"stream":true,`, "", 1), nil); status != 200 {
+				t.Errorf("beside it: %d %s", status, body)
+			}
+			if len(outcomes(w)) != 1 {
+				t.Error("the stalled answer has an outcome")
+			}
+			_ = o.resp.Body.Close()
+			eventually(t, 20*time.Second, "the provider sees that nobody waits", func() bool {
+				select {
+				case s.pieces <- f.text("more "):
+				case <-s.gone:
+					return true
+				}
+				return false
+			})
+			eventually(t, 20*time.Second, "the outcome", func() bool { return len(outcomes(w)) == 2 })
+			last := outcomes(w)[1]
+			if detail, _ := json.Marshal(last.Detail); last.Decision == "ok" || !strings.Contains(string(detail), `"left":{"bytes":`) {
+				t.Errorf("%+v %s", last, detail)
+			}
+		})
+	}
+}
+
+// What a model gives as arguments is the client's to read: pieces that are no JSON are handed on as they are, once the outcome is on record.
+func TestMalformedArgumentsArePassedOn(t *testing.T) {
+	p := newModelProvider(t)
+	w := start(t, p.config("[]"), thinker("bot"))
+	for name, f := range streamed {
+		s := p.streams(t)
+		begun := w.begin(f.path, w.token("bot"), f.body)
+		s.pieces <- f.begin
+		for _, piece := range f.act {
+			s.pieces <- strings.ReplaceAll(piece, `:1}"`, `:"`)
+		}
+		close(s.pieces)
+		o := <-begun
+		got := o.rest()
+		if o.resp.StatusCode != 200 || !strings.Contains(got, f.end) || !strings.Contains(got, "delete_all") || strings.Contains(got, `:1}"`) {
+			t.Errorf("%s: %d %s", name, o.resp.StatusCode, got)
+		}
+		all := outcomes(w)
+		if last := all[len(all)-1]; last.Decision != "ok" || !strings.Contains(string(last.Detail), `"ungoverned":{"delete_all":1}`) {
+			t.Errorf("%s: %+v", name, last)
+		}
+	}
+	w.sane()
 }
 
 // The switch ends a stream within a second, with an error that ends it.

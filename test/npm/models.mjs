@@ -4,7 +4,7 @@ import Anthropic from "@anthropic-ai/sdk";
 import OpenAI from "openai";
 import { createAnthropic } from "@ai-sdk/anthropic";
 import { createOpenAI } from "@ai-sdk/openai";
-import { Agent, OpenAIProvider, Runner, setTracingDisabled } from "@openai/agents";
+import { Agent, OpenAIProvider, Runner, setTracingDisabled, tool as agentTool } from "@openai/agents";
 import { generateText, jsonSchema, streamText, tool } from "ai";
 
 const [url, token, claude, gpt] = process.argv.slice(2);
@@ -27,6 +27,17 @@ const saidBy = (text, calls) => [text, ...calls.map((c) => c.toolName + JSON.str
 setTracingDisabled(true); // it would tell a server of the provider's about each run
 const runner = (responses) => new Runner({ modelProvider: new OpenAIProvider({ baseURL: url + "/openai/v1", apiKey: token, useResponses: responses }) });
 const agent = new Agent({ name: "a", instructions: "i", model: gpt });
+// One that has a tool: its run asks the model again with the tool's result.
+const deleted = [];
+const parameters = { type: "object", properties: { a: { type: "number" } }, required: ["a"], additionalProperties: false };
+const acting = new Agent({ name: "a", instructions: "i", model: gpt, tools: [agentTool({ name: "delete_all", description: "d", parameters, execute: ({ a }) => "deleted " + deleted.push(a) })] });
+const streamedRun = async (responses, text) => {
+  const run = await runner(responses).run(acting, text, { stream: true });
+  let said = "";
+  for await (const piece of run.toTextStream()) said += piece;
+  await run.completed;
+  return said + "|" + run.finalOutput + "|" + deleted.splice(0).join();
+};
 
 const requests = {
   ...Object.fromEntries(
@@ -48,6 +59,8 @@ const requests = {
   ),
   "agents chat whole": async (text) => (await runner(false).run(agent, text)).finalOutput,
   "agents responses whole": async (text) => (await runner(true).run(agent, text)).finalOutput,
+  "agents chat stream": (text) => streamedRun(false, text),
+  "agents responses stream": (text) => streamedRun(true, text),
   "anthropic whole": async (text) => (await anthropic.messages.create({ model: claude, max_tokens: 16, messages: messages(text) })).content[0].text,
   "anthropic stream": async (text) => {
     const stream = anthropic.messages.stream({ model: claude, max_tokens: 16, messages: messages(text), tools });

@@ -159,7 +159,7 @@ func exactly(p *parser, at string, v json.RawMessage, want, why string) {
 	}
 }
 
-var chatText = of(fields{"type": name, "text": text}, "text")
+var chatText = of(fields{"type": name, "text": text, "annotations": citations}, "text")
 
 // chatContent are the kinds of content of a chat's messages.
 var chatContent = map[string]check{

@@ -31,7 +31,7 @@ var requests = map[Form][]string{
 		`{"model":"m","stream":true,"stream_options":{"include_usage":true},"n":1,"store":false,"tool_choice":"auto","parallel_tool_calls":true,"response_format":{"type":"json_object"},"stop":["x"],"seed":1,"user":"u",
 		"tools":[{"type":"function","function":{"name":"f","description":"d","parameters":{"type":"object"},"strict":true}},{"type":"custom","custom":{"name":"c"}}],
 		"messages":[{"role":"system","content":"s"},{"role":"developer","content":[{"type":"text","text":"d"}]},{"role":"user","name":"n","content":[{"type":"image_url","image_url":{"url":"data:image/png;base64,` + pixel + `","detail":"low"}}]},
-		{"role":"assistant","content":null,"refusal":null,"annotations":[],"audio":null,"function_call":null,"tool_calls":[{"id":"t","type":"function","function":{"name":"f","arguments":"{}"}}]},{"role":"tool","tool_call_id":"t","content":"r"}]}`,
+		{"role":"assistant","content":[{"type":"text","text":"t","annotations":[]}]},{"role":"assistant","content":null,"refusal":null,"annotations":[],"audio":null,"function_call":null,"tool_calls":[{"id":"t","type":"function","function":{"name":"f","arguments":"{}"}}]},{"role":"tool","tool_call_id":"t","content":"r"}]}`,
 	},
 	Responses: {
 		`{"model":"m","input":"Hi."}`,
