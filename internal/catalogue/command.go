@@ -36,7 +36,6 @@ type Command struct {
 	Missing     string        // what it lacks, so that no call of it can work here; it is not listed, and a call of it says so. "": nothing
 	Own         bool          // its answer is the gateway's own text, with nothing from outside
 	Inside      bool          // it reaches nothing outside the gateway, so it runs in planning and needs no reasons
-	Sealed      bool          // the record has neither its results nor hashes of them: what was read stands in Brought.Record
 	Requests    bool          // it makes requests to the outside, which count against the limit of a minute (EX-5)
 
 	// AllowInvisible are the parameters in which characters that show nothing are marked and not refused, as no rule reads them.
@@ -79,7 +78,8 @@ type Brought struct {
 	Labels []string        // labels of what was read, which the session gets
 	Clean  bool            // all of it is from where the operator trusts it: it makes no session untrusted
 	Record json.RawMessage // members for the detail of the outcome's entry: an object; nil: none
-	// Confirms are, of a sealed command, the records in the result that the operator trusts: a list of objects with trusted fields alone; nil: none.
+	Sealed bool            // the log has neither the result nor a hash of it: what was read stands in Record
+	// Confirms are, of a sealed result, the records in the result that the operator trusts: a list of objects with trusted fields alone; nil: none.
 	Confirms json.RawMessage
 }
 

@@ -28,6 +28,7 @@ import (
 	"sallyport.example/internal/comm/search"
 	"sallyport.example/internal/egress"
 	"sallyport.example/internal/fault"
+	"sallyport.example/internal/knowledge"
 	"sallyport.example/internal/sentence"
 )
 
@@ -43,6 +44,9 @@ type Options struct {
 	NetworkTimeout time.Duration // of one fetch, search or query (EX-6)
 	FileTimeout    time.Duration // of one file operation
 	ExecTimeout    time.Duration // of one program
+	// Knowledge answers a question from the knowledge store, for whoever calls and by the rights of knowledge.search: what comm.search with scope internal finds there. found is nil
+	// where the caller reads none of it. Of b, what it says of the reading counts, not its text.
+	Knowledge func(ctx context.Context, r catalogue.CommandRun, query string, most int) (found any, b catalogue.Brought, err error)
 }
 
 // Names are the operations, without the prefix, in order.
@@ -57,7 +61,8 @@ type Comm struct {
 	searcher  *search.Searcher
 	databases *query.Databases
 	files     *files.Store
-	provider  string       // of searches
+	provider  string // of searches
+	knowledge func(ctx context.Context, r catalogue.CommandRun, query string, most int) (any, catalogue.Brought, error)
 	programs  *exec.Runner // nil: none is allowed
 	commands  []catalogue.Command
 }
@@ -83,7 +88,7 @@ func New(o Options) (c *Comm, err error) {
 		return c, err
 	}
 	o.Search.Timeout = min(o.NetworkTimeout, 30*time.Second) // a service that takes longer is not searched
-	c.provider = o.Search.Provider
+	c.provider, c.knowledge = o.Search.Provider, o.Knowledge
 	if c.searcher, err = search.New(o.Search, nil); err != nil {
 		return c, err
 	}
@@ -134,7 +139,7 @@ func (c *Comm) Close() error {
 
 // operation puts an operation together: the parameters' table is at once what the model reads and what is checked, and what is run has
 // been parsed by it.
-func operation(c catalogue.Command, ps params, check func(values) error, run func(context.Context, string, values) (catalogue.Brought, error)) catalogue.Command {
+func operation(c catalogue.Command, ps params, check func(values) error, run func(context.Context, catalogue.CommandRun, values) (catalogue.Brought, error)) catalogue.Command {
 	c.Parameters = ps.schema()
 	c.Check = func(raw json.RawMessage) error {
 		v, err := ps.parse(raw)
@@ -148,7 +153,7 @@ func operation(c catalogue.Command, ps params, check func(values) error, run fun
 		if err != nil {
 			return catalogue.Brought{}, &fault.NotDispatched{Err: err}
 		}
-		b, err := run(ctx, r.Session, v)
+		b, err := run(ctx, r, v)
 		return b, settled(err)
 	}
 	return c
@@ -186,12 +191,12 @@ func (c *Comm) fetch(timeout time.Duration, writes bool) catalogue.Command {
 		Sensitivity: flow.External, Effect: flow.Read, Timeout: timeout, Requests: true, From: "http",
 	}, ps, func(v values) error {
 		return c.fetcher.Check(c.request(v))
-	}, func(ctx context.Context, session string, v values) (catalogue.Brought, error) {
+	}, func(ctx context.Context, r catalogue.CommandRun, v values) (catalogue.Brought, error) {
 		page, err := c.fetcher.Fetch(ctx, c.request(v))
 		if err != nil {
 			return catalogue.Brought{}, err
 		}
-		return c.deliver(ctx, session, page), nil
+		return c.deliver(ctx, r.Session, page), nil
 	})
 	if writes { // else every method that writes is refused, and there is nothing to tell apart
 		command.Writes = func(raw json.RawMessage) bool {
@@ -241,12 +246,13 @@ func (c *Comm) deliver(ctx context.Context, session string, p *fetch.Page) catal
 
 func (c *Comm) search(timeout time.Duration) catalogue.Command {
 	const inside = "what this session has fetched and the files in its workspace"
-	where := scope("web", "internal")
-	what, sensitivity := "Search the web; scope internal: what you fetched and wrote.", flow.External
-	where.doc = "Where to look: web (default), or internal: " + inside + "."
+	const internal = "internal"
+	where := scope("web", internal)
+	what, sensitivity := "Search the web; scope internal: knowledge, and what you fetched and wrote.", flow.External
+	where.doc = "Where to look: web (default), or internal: " + inside + ", and the knowledge store."
 	if c.searcher.Local() {
 		what, sensitivity = "Search what you fetched and wrote.", flow.None
-		where.quiet, where.doc = true, "Where to look: web or internal. There is no search service here, so both are "+inside+"."
+		where.quiet, where.doc = true, "Where to look: web or internal. There is no search service here, so both are "+inside+"; internal is the knowledge store, too."
 	}
 	ps := params{
 		{name: "query", kind: "text", doc: "What to search for, specifically.", required: true, most: 400},
@@ -257,11 +263,17 @@ func (c *Comm) search(timeout time.Duration) catalogue.Command {
 		Name:        "search",
 		Description: what,
 		Sensitivity: sensitivity, Effect: flow.Read, Timeout: timeout, Requests: true, From: "search:",
-	}, ps, nil, func(ctx context.Context, session string, v values) (catalogue.Brought, error) {
+		Of: func(raw json.RawMessage) string {
+			if v, err := ps.parse(raw); err == nil && v.text("scope") == internal {
+				return knowledge.Search
+			}
+			return ""
+		},
+	}, ps, nil, func(ctx context.Context, r catalogue.CommandRun, v values) (catalogue.Brought, error) {
 		provider := c.provider
 		var local []fs.FS
-		if c.searcher.Local() || v.text("scope") == "internal" {
-			w, err := c.files.Workspace(session)
+		if c.searcher.Local() || v.text("scope") == internal {
+			w, err := c.files.Workspace(r.Session)
 			if err != nil {
 				return catalogue.Brought{}, err
 			}
@@ -278,7 +290,20 @@ func (c *Comm) search(timeout time.Duration) catalogue.Command {
 		if provider == "local" && v.text("scope") == "web" {
 			answer["note"] = "There is no search service here: this is from " + inside + "."
 		}
-		return asJSON("search:"+provider, answer)
+		if v.text("scope") != internal || c.knowledge == nil {
+			return asJSON("search:"+provider, answer)
+		}
+		found, read, err := c.knowledge(ctx, r, v.text("query"), int(v.integer("count")))
+		if err != nil {
+			return catalogue.Brought{}, err
+		}
+		if found == nil {
+			return asJSON("search:"+provider, answer)
+		}
+		answer["knowledge"] = found
+		b, err := asJSON("search:"+provider, answer)
+		b.Labels, b.Record, b.Sealed, b.Confirms = read.Labels, read.Record, read.Sealed, read.Confirms
+		return b, err
 	})
 }
 
@@ -304,7 +329,7 @@ func (c *Comm) query(timeout time.Duration) catalogue.Command {
 				Try("An operator can add one under comm.databases in sallyport.yaml.")
 		}
 		return nil
-	}, func(ctx context.Context, _ string, v values) (catalogue.Brought, error) {
+	}, func(ctx context.Context, _ catalogue.CommandRun, v values) (catalogue.Brought, error) {
 		source := "database:" + v.text("database")
 		if v.text("sql") == "" {
 			schema, err := c.databases.Schema(ctx, v.text("database"))
@@ -345,8 +370,8 @@ func (c *Comm) readFile(timeout time.Duration) catalogue.Command {
 		Name:        "read_file",
 		Description: "Read a file of your workspace or cache/.",
 		Sensitivity: flow.None, Effect: flow.Read, Timeout: timeout, Of: cached(ps), Places: Places["read_file"], From: "workspace:",
-	}, ps, nil, func(ctx context.Context, session string, v values) (catalogue.Brought, error) {
-		w, err := c.files.Workspace(session)
+	}, ps, nil, func(ctx context.Context, r catalogue.CommandRun, v values) (catalogue.Brought, error) {
+		w, err := c.files.Workspace(r.Session)
 		if err != nil {
 			return catalogue.Brought{}, err
 		}
@@ -387,8 +412,8 @@ func (c *Comm) writeFile(timeout time.Duration) catalogue.Command {
 			return fault.New(fault.RequestMalformed, "content is missing.").At("content").Try("Give an empty text to empty the file.")
 		}
 		return nil
-	}, func(ctx context.Context, session string, v values) (catalogue.Brought, error) {
-		w, err := c.files.Workspace(session)
+	}, func(ctx context.Context, r catalogue.CommandRun, v values) (catalogue.Brought, error) {
+		w, err := c.files.Workspace(r.Session)
 		if err != nil {
 			return catalogue.Brought{}, err
 		}
@@ -410,8 +435,8 @@ func (c *Comm) listFiles(timeout time.Duration) catalogue.Command {
 		Name:        "list_files",
 		Description: "List your workspace or cache/.",
 		Sensitivity: flow.None, Effect: flow.Read, Timeout: timeout, Of: cached(ps), Places: Places["list_files"],
-	}, ps, nil, func(ctx context.Context, session string, v values) (catalogue.Brought, error) {
-		w, err := c.files.Workspace(session)
+	}, ps, nil, func(ctx context.Context, r catalogue.CommandRun, v values) (catalogue.Brought, error) {
+		w, err := c.files.Workspace(r.Session)
 		if err != nil {
 			return catalogue.Brought{}, err
 		}
@@ -450,21 +475,13 @@ func (c *Comm) exec(timeout time.Duration, network bool) catalogue.Command {
 				Try("An operator can allow programs under comm.exec.allow in sallyport.yaml.")
 		}
 		return nil
-	}, nil)
+	}, c.runProgram)
 	command.Inputs = func(ctx context.Context, session string, raw json.RawMessage) (*call.Inputs, error) {
 		v, err := ps.parse(raw)
 		if err != nil {
 			return nil, err
 		}
 		return c.inputs(ctx, session, v)
-	}
-	command.Run = func(ctx context.Context, r catalogue.CommandRun) (catalogue.Brought, error) {
-		v, err := ps.parse(r.Parameters)
-		if err != nil {
-			return catalogue.Brought{}, &fault.NotDispatched{Err: err}
-		}
-		b, err := c.runProgram(ctx, r, v)
-		return b, settled(err)
 	}
 	return command
 }

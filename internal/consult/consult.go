@@ -81,7 +81,7 @@ func (o Options) search() catalogue.Command {
 	return catalogue.Command{
 		Server: catalogue.KnowledgeServer, Name: "search", Description: "Search the knowledge store: parts of documents, each with its citation.",
 		Parameters:  json.RawMessage(`{"query":{"type":"string"},"k":{"type":"integer"}}`),
-		Sensitivity: flow.None, Effect: flow.Read, Timeout: timeout, Inside: true, Sealed: true, From: "knowledge:",
+		Sensitivity: flow.None, Effect: flow.Read, Timeout: timeout, Inside: true, From: "knowledge:",
 		Check: func(raw json.RawMessage) error { _, err := parse(raw); return err },
 		Run: func(ctx context.Context, r catalogue.CommandRun) (catalogue.Brought, error) {
 			q, err := parse(r.Parameters)
@@ -92,17 +92,43 @@ func (o Options) search() catalogue.Command {
 			if err != nil {
 				return catalogue.Brought{}, err
 			}
-			found, err := o.Library.Search(ctx, o.reader(r), r.Ask, snapshot, q.Query, cmp.Or(q.K, 5))
+			found, read, err := o.find(ctx, r, snapshot, q)
 			if err != nil {
 				return catalogue.Brought{}, err
-			}
-			var read reading
-			for _, h := range found.Hits {
-				read.add(h.Citation, h.Source, h.Labels)
 			}
 			return o.confirming(ctx, read)(o.brought(snapshot, found, read))
 		},
 	}
+}
+
+// find answers a question in a snapshot.
+func (o Options) find(ctx context.Context, r catalogue.CommandRun, snapshot string, q question) (found library.Found, read reading, err error) {
+	found, err = o.Library.Search(ctx, o.reader(r), r.Ask, snapshot, q.Query, cmp.Or(q.K, 5))
+	for _, h := range found.Hits {
+		read.add(h.Citation, h.Source, h.Labels)
+	}
+	return found, read, err
+}
+
+// Within answers a question for comm.search, by the same rights, in the same snapshot and with the same record as knowledge.search. An agent that reads no collection, and a store without
+// a snapshot, have no answer (nil).
+func (o Options) Within(ctx context.Context, r catalogue.CommandRun, query string, k int) (found any, b catalogue.Brought, err error) {
+	if len(r.Collections) == 0 {
+		return nil, b, nil
+	}
+	snapshot, err := o.Library.Pin(ctx, r.Session, r.Agent)
+	if fault.Is(err, fault.NotFound) {
+		return nil, b, nil
+	}
+	if err != nil {
+		return nil, b, err
+	}
+	all, read, err := o.find(ctx, r, snapshot, question{query, k})
+	if err != nil {
+		return nil, b, err
+	}
+	b, err = o.confirming(ctx, read)(o.brought(snapshot, all, read))
+	return all, b, err
 }
 
 type claimed struct {
@@ -123,7 +149,7 @@ func (o Options) validate() catalogue.Command {
 		Server: catalogue.KnowledgeServer, Name: "validate_claim", ExposeAs: "sallyport_validate_claim",
 		Description: "Check a claim {subject, attribute, value} against the knowledge store's sources.",
 		Parameters:  json.RawMessage(`{"claim":{"type":"object"},"sources":{"type":"array","items":{"type":"string"}}}`),
-		Sensitivity: flow.None, Effect: flow.Read, Timeout: timeout, Inside: true, Sealed: true, From: "knowledge:",
+		Sensitivity: flow.None, Effect: flow.Read, Timeout: timeout, Inside: true, From: "knowledge:",
 		Check: func(raw json.RawMessage) error { _, _, err := parse(raw); return err },
 		Run: func(ctx context.Context, r catalogue.CommandRun) (catalogue.Brought, error) {
 			c, more, err := parse(r.Parameters)
@@ -172,7 +198,7 @@ func (o Options) read() catalogue.Command {
 	return catalogue.Command{
 		Server: catalogue.KnowledgeServer, Name: "read", Description: "Read a document of the knowledge store, from offset.",
 		Parameters:  json.RawMessage(`{"document_id":{"type":"string"},"version":{"type":"integer"},"offset":{"type":"integer"}}`),
-		Sensitivity: flow.None, Effect: flow.Read, Timeout: timeout, Inside: true, Sealed: true, From: "knowledge:",
+		Sensitivity: flow.None, Effect: flow.Read, Timeout: timeout, Inside: true, From: "knowledge:",
 		Check: func(raw json.RawMessage) error { _, err := parse(raw); return err },
 		Run: func(ctx context.Context, r catalogue.CommandRun) (catalogue.Brought, error) {
 			w, err := parse(r.Parameters)
@@ -214,7 +240,7 @@ func (o Options) brought(snapshot string, v any, read reading) (catalogue.Brough
 	record, err := json.Marshal(library.Recorded{Snapshot: snapshot, Read: read.citations})
 	slices.Sort(read.labels)
 	return catalogue.Brought{
-		Source: "knowledge:" + snapshot, Blocks: []catalogue.Block{{Text: string(text)}}, Labels: slices.Compact(read.labels), Record: record,
+		Source: "knowledge:" + snapshot, Blocks: []catalogue.Block{{Text: string(text)}}, Labels: slices.Compact(read.labels), Record: record, Sealed: true,
 		Clean: !slices.ContainsFunc(read.sources, func(s string) bool { return !o.Trusted(s) }),
 	}, err
 }

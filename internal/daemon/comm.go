@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"maps"
 	"path/filepath"
 	"slices"
@@ -9,6 +10,7 @@ import (
 
 	"sallyport.example/internal/agent"
 	"sallyport.example/internal/approval"
+	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/comm"
 	"sallyport.example/internal/comm/exec"
 	"sallyport.example/internal/comm/fetch"
@@ -92,6 +94,9 @@ func (d *Daemon) commOptions() comm.Options {
 		Databases: d.config().databases(), Exec: d.config().Comm.Exec.options(),
 		NetworkTimeout: time.Duration(d.config().Limits.NetworkTimeout), FileTimeout: time.Duration(d.config().Limits.FileTimeout), ExecTimeout: time.Duration(d.config().Comm.Exec.Timeout),
 		Listeners: egress.Options{Own: d.listeners()}, // an agent does not reach the gateway through the gateway
+		Knowledge: func(ctx context.Context, r catalogue.CommandRun, query string, most int) (any, catalogue.Brought, error) { // the library is opened later
+			return d.consultOptions().Within(ctx, r, query, most)
+		},
 	}
 }
 

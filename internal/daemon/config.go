@@ -30,7 +30,6 @@ import (
 	"sallyport.example/internal/identity"
 	"sallyport.example/internal/judge"
 	"sallyport.example/internal/knowledge"
-	"sallyport.example/internal/knowledge/library"
 	"sallyport.example/internal/memory"
 	"sallyport.example/internal/notify"
 	"sallyport.example/internal/policy"
@@ -899,8 +898,8 @@ func (c *Config) checkOperation(p *complaints, server, tool string, labels []flo
 	if server == "comm" && tool != "*" && !slices.Contains(comm.Names, tool) { // a misspelt word would be no word
 		p.bad(field, "use one of comm."+strings.Join(comm.Names, ", comm."), "there is no built-in operation %q", id)
 	}
-	if server == "knowledge" && tool != "*" && !slices.Contains(library.Operations, id) {
-		p.bad(field, "use one of "+strings.Join(library.Operations, ", "), "there is no built-in operation %q", id)
+	if server == "knowledge" && tool != "*" && !slices.Contains(knowledge.Operations, id) {
+		p.bad(field, "use one of "+strings.Join(knowledge.Operations, ", "), "there is no built-in operation %q", id)
 	}
 	if server == "knowledge" && o.Output != "" && o.Output != "untrusted" {
 		p.bad(field+".output", "mark collections under knowledge.collections", "the text of documents is always fenced")

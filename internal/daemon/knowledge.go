@@ -114,10 +114,14 @@ func (c *Config) trustedFields() (all []string) {
 
 // commands are the built-in operations.
 func (d *Daemon) commands() []catalogue.Command {
-	return append(d.comm.Commands(), consult.Commands(consult.Options{
+	return append(d.comm.Commands(), consult.Commands(d.consultOptions())...)
+}
+
+func (d *Daemon) consultOptions() consult.Options {
+	return consult.Options{
 		Library: d.books, Claims: d.claims(), Trusted: func(collection string) bool { return d.config().Knowledge.Collections[collection].Trusted },
 		TrustedFields: func(collection string) []string { return d.config().Knowledge.Collections[collection].TrustedFields },
-	})...)
+	}
 }
 
 // claims checks claims by today's configuration.

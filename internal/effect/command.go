@@ -22,7 +22,7 @@ func (c command) Definition() string              { return c.op.Hash }
 
 func (c command) Traits() Traits {
 	return Traits{
-		NeedsReasons: !c.op.Command.Inside, Sealed: c.op.Command.Sealed, Requests: c.op.Command.Requests, Traced: c.op.Traced(), OwnWords: c.op.Command.Own, AttributionApart: true, Places: c.op.Command.Places,
+		NeedsReasons: !c.op.Command.Inside, Requests: c.op.Command.Requests, Traced: c.op.Traced(), OwnWords: c.op.Command.Own, AttributionApart: true, Places: c.op.Command.Places,
 	}
 }
 
@@ -92,7 +92,7 @@ func (c command) Act(ctx context.Context, r Run) (Result, error) {
 	if err != nil {
 		err = fault.Wrap(err, fault.ResultInvalid, "The result could not be put into a form that can be delivered.")
 	}
-	return Result{JSON: result, Source: b.Source, At: b.At, Labels: b.Labels, Clean: b.Clean, Record: b.Record, Confirms: b.Confirms}, err
+	return Result{JSON: result, Source: b.Source, At: b.At, Labels: b.Labels, Clean: b.Clean, Record: b.Record, Sealed: b.Sealed, Confirms: b.Confirms}, err
 }
 
 // Failed knows that a command that only reads changed nothing, and that the error of one that began may show what it reached.

@@ -66,7 +66,6 @@ type Traits struct {
 	Requests         bool              // it reaches out, so it counts against the external requests of a minute (EX-5)
 	Traced           bool              // provenance decides about its calls
 	ReadsNothing     bool              // its result has nothing for the agent to read
-	Sealed           bool              // the record has neither its results nor hashes of them
 	OwnWords         bool              // its result is the gateway's own words, so it makes no session untrusted
 	Converses        bool              // it sends the agent's conversation to a model: the conversation is read part by part, and the time is none of the session's budget
 	AttributionApart bool              // its attribution also stands beside its result
@@ -118,6 +117,7 @@ type Result struct {
 	Unknown int             // events of a model's answer that are of no known form
 	Clean   bool            // it makes no session untrusted
 	Record  json.RawMessage // members for the detail of its entry: an object; nil: none
+	Sealed  bool            // the log has neither the result nor a hash of it
 	// Confirms are the trusted records in a result whose text is not kept: a list of objects; nil: none.
 	Confirms json.RawMessage
 }

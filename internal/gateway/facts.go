@@ -15,6 +15,7 @@ import (
 	"sallyport.example/internal/effect"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/judge"
+	"sallyport.example/internal/knowledge"
 	"sallyport.example/internal/models/wire"
 	"sallyport.example/internal/policy"
 	"sallyport.example/internal/screen"
@@ -343,10 +344,17 @@ func (c *crossing) trace(ctx context.Context, f *judge.Facts) {
 
 // stored is the operation whose stored results the call reads; nil if it reads none.
 func (c *crossing) stored() *catalogue.Operation {
-	if id := c.effect.Stored(c.args); id != "" {
-		return c.g.catalogue.ByID(id)
+	id := c.effect.Stored(c.args)
+	if id == "" || id == knowledge.Search && !c.consults() {
+		return nil
 	}
-	return nil
+	return c.g.catalogue.ByID(id)
+}
+
+// consults tells whether the agent reads the knowledge store: its declaration names collections, and permits to search them.
+func (c *crossing) consults() bool {
+	collections, _ := c.decl.ReadsKnowledge()
+	return len(collections) > 0 && c.decl.Permits(knowledge.Search, false)
 }
 
 // plan is the session's sealed plan as the flow rules read it; nil if there is none.

@@ -11,6 +11,7 @@ import (
 	"sallyport.example/flow"
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/call"
+	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/changes"
 	"sallyport.example/internal/effect"
 	"sallyport.example/internal/evidence"
@@ -202,6 +203,9 @@ func (c *crossing) act(ctx context.Context) (effect.Result, error) {
 		shown = a.Inputs
 	}
 	collections, labels := c.decl.ReadsKnowledge()
+	if c.op.Server != catalogue.KnowledgeServer && !c.consults() {
+		collections = nil
+	}
 	if c.r.failed != "" && c.r.Instead != nil {
 		c.r.Instead(c.op.Model.ID)
 	}

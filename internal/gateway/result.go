@@ -303,7 +303,7 @@ func (c *crossing) inspectResult(out *outcome, result effect.Result) {
 	for _, text := range result.Looked {
 		words = append(words, c.g.o.Detector.Labels([]byte(text))...)
 	}
-	if words = append(words, result.Labels...); c.effect.Traits().Sealed {
+	if words = append(words, result.Labels...); result.Sealed {
 		payload = &audit.Payload{SHA256: payload.SHA256, Size: payload.Size}
 	} else {
 		out.entry.Result = payload
@@ -349,13 +349,13 @@ func (c *crossing) inspectResult(out *outcome, result effect.Result) {
 		return
 	}
 	out.result, out.attribution = wrapped, attribution
-	if !c.effect.Traits().Sealed { // it has a hash of the content
+	if !result.Sealed { // it has a hash of the content
 		out.entry.Attribution = attribution
 	}
 	if out.entry.Decision != "ok" || doubtful { // results with a hit and errors confirm nothing
 		return
 	}
-	if c.effect.Traits().Sealed { // documents confirm nothing, but for what the operator trusts in them
+	if result.Sealed { // documents confirm nothing, but for what the operator trusts in them
 		if result.Confirms != nil {
 			out.seen = c.confirmed(result.Confirms)
 		}

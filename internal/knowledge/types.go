@@ -5,6 +5,15 @@ import (
 	"strings"
 )
 
+// Search is the id of the operation that searches the store.
+const Search = "knowledge.search"
+
+// Operations are the ids of the operations on the store.
+var Operations = []string{Search, "knowledge.read", "knowledge.validate_claim"}
+
+// Reading are the ids of all operations by which agents read documents. What they read stands in the detail of their outcomes, under "read".
+var Reading = append([]string{"comm.search"}, Operations...)
+
 // Media types of what is given. Of a page and of files that other programs write, the text is kept.
 const (
 	Plain    = "text/plain"

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -15,6 +14,7 @@ import (
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/fault"
+	"sallyport.example/internal/knowledge"
 	"sallyport.example/internal/models/wire"
 	"sallyport.example/internal/run"
 	"sallyport.example/internal/session"
@@ -257,7 +257,7 @@ func (r *Runner) read(ctx context.Context, intent, outcome audit.Entry, document
 	if one.Result != nil {
 		from, one.Synthetic = r.returned(one.Result)
 	}
-	if strings.HasPrefix(intent.Operation, agent.KnowledgePrefix) { // the record has none of the texts; agents' words are kept out of them where people add them
+	if slices.Contains(knowledge.Reading, intent.Operation) { // the record has none of the texts; agents' words are kept out of them where people add them
 		if one.Documents, err = documents(ctx, outcome.Detail); err != nil {
 			return one, "", err
 		}

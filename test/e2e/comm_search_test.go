@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -188,4 +189,95 @@ func TestOneDeclarationManyAtOnce(t *testing.T) {
 		t.Errorf("%d requests", n)
 	}
 	w.close(t)
+}
+
+// A search inside finds what the agent may read of the knowledge store, by the rights of knowledge_search, in the session's snapshot, with the labels of what it shows; the record has citations and no
+// text. An agent that reads no collection, or may not search them, finds what is in its workspace alone.
+func TestSearchInsideFindsKnowledge(t *testing.T) {
+	reads := func(id, tables, more string, permissions ...string) string {
+		return strings.Replace(declare(id, "operator", "execution", append(permissions, "comm.search"), []string{"comm.write_file"}), "tables: []", "tables: ["+tables+"]", 1) + more
+	}
+	w := launch(t, newPlace(t, "flow: {labels: [internal, pii, secret]}\n"+plenty,
+		reads("plain", "knowledge.handbook", "", "knowledge.search"), reads("cleared", "knowledge.*", "knowledge: {labels: [internal]}\n", "knowledge.search"),
+		reads("unlisted", "", "", "knowledge.search"), reads("unpermitted", "knowledge.handbook", "")))
+	open := w.addDocument("handbook", "travel.md", "Expenses for travel abroad are paid within thirty days, says the xylophone rule.")
+	internal := w.addDocument("handbook", "pay.md", "Travel pay scales are internal.", "internal")
+	w.addDocument("wiki", "trip.md", "Travel light.", "internal", "pii")
+	search := func(v *visitor, scope string) (hits []string, files int, g got) {
+		t.Helper()
+		arguments := map[string]any{"query": "travel"}
+		if scope != "" {
+			arguments["scope"] = scope
+		}
+		g = v.ask(t, "comm_search", arguments)
+		permit(t, v, g)
+		text := g.text(t)
+		var answer struct {
+			Results   []json.RawMessage `json:"results"`
+			Knowledge *found            `json:"knowledge"`
+		}
+		from, end := strings.Index(text, "{"), strings.LastIndex(text, "}")
+		if from < 0 || json.Unmarshal([]byte(text[from:end+1]), &answer) != nil {
+			t.Fatalf("%s", text)
+		}
+		if answer.Knowledge != nil {
+			for _, h := range answer.Knowledge.Hits {
+				hits = append(hits, h.DocumentID)
+			}
+		}
+		slices.Sort(hits)
+		return hits, len(answer.Results), g
+	}
+	if hits, _, _ := search(w.visit("http", "plain"), "internal"); len(hits) != 0 {
+		t.Errorf("without a snapshot: %v", hits)
+	}
+	w.snapshot()
+	sorted := []string{open, internal}
+	slices.Sort(sorted)
+	for _, c := range []struct {
+		agent, scope string
+		want, labels []string
+	}{
+		{"plain", "internal", []string{open}, []string{"untrusted"}},
+		{"plain", "", nil, []string{"untrusted"}},
+		{"plain", "web", nil, []string{"untrusted"}},
+		{"cleared", "internal", sorted, []string{"internal", "untrusted"}},
+		{"unlisted", "internal", nil, []string{"untrusted"}},
+		{"unpermitted", "internal", nil, []string{"untrusted"}},
+	} {
+		for _, door := range doors {
+			v := w.visit(door, c.agent)
+			v.writeFile(t, "notes.txt", "My notes on travel.")
+			hits, files, _ := search(v, c.scope)
+			held := slices.DeleteFunc(v.held(t), func(l string) bool { return l == "unasked" }) // it depends on whether the client could be asked while the file was written
+			slices.Sort(held)
+			if !slices.Equal(hits, c.want) || files != 1 || !slices.Equal(held, c.labels) {
+				t.Errorf("%s, scope %q, %s: found %v and %d files, and holds %v; want %v and %v", c.agent, c.scope, door, hits, files, held, c.want, c.labels)
+			}
+		}
+	}
+
+	// One snapshot for all of a session's readings, and who read is known.
+	v := w.visit("http", "plain")
+	search(v, "internal")
+	if _, err := w.root.AddDocumentVersion(t.Context(), open, client.NewVersion{Expected: 1, Content: "Travel is paid within ninety days."}); err != nil {
+		t.Fatal(err)
+	}
+	w.snapshot()
+	if _, _, g := search(v, "internal"); !strings.Contains(g.text(t), "thirty") {
+		t.Errorf("the session left its snapshot: %s", g.text(t))
+	}
+	for _, e := range w.entries() {
+		if b, err := json.Marshal(e); err != nil || strings.Contains(string(b), "xylophone") || strings.Contains(string(b), "pay scales") {
+			t.Errorf("the record has the text: %s", b)
+		}
+	}
+	gone, err := w.root.WithdrawDocuments(t.Context(), client.KnowledgeWithdrawal{Source: "handbook", Reason: "poisoned"})
+	slices.Sort(gone.Agents)
+	if err != nil || !slices.Equal(gone.Agents, []string{"cleared", "plain"}) || !slices.Contains(gone.Sessions, v.session) {
+		t.Errorf("%+v, %v", gone, err)
+	}
+	if hits, _, _ := search(v, "internal"); len(hits) != 0 {
+		t.Errorf("after the withdrawal: %v", hits)
+	}
 }

@@ -59,9 +59,6 @@ type Log interface {
 // Models are those that the gateway sent texts of them to for embeddings.
 type Readers struct{ Sessions, Agents, Runs, Recommendations, Calls, Sent, Models []string }
 
-// Operations are the ids of the operations by which agents read documents. What they read stands in the detail of their outcomes, under "read".
-var Operations = []string{"knowledge.search", "knowledge.read", "knowledge.validate_claim"}
-
 // Recorded is what an outcome says of what was read.
 type Recorded struct {
 	Snapshot string     `json:"snapshot,omitempty"`
@@ -133,7 +130,7 @@ func ReadersOf(ctx context.Context, log Log, documents []*knowledge.Document) (r
 		wanted[d.ID()] = true
 	}
 	first := map[string]int64{} // by session: the index of its first reading
-	for _, operation := range Operations {
+	for _, operation := range knowledge.Reading {
 		err := each(ctx, log, audit.Filter{Operation: operation}, func(e audit.Entry) {
 			var said Recorded
 			if e.Kind != audit.Outcome || len(e.Detail) == 0 || json.Unmarshal(e.Detail, &said) != nil ||
@@ -181,7 +178,7 @@ func (r *Readers) after(ctx context.Context, log Log, session string, from int64
 			Recommendation string `json:"recommendation"`
 		}
 		if e.Kind == audit.Outcome {
-			if e.Index > from && !slices.Contains(Operations, e.Operation) {
+			if e.Index > from && !slices.Contains(knowledge.Operations, e.Operation) {
 				r.Sent = append(r.Sent, e.CallID+" "+e.Operation)
 			}
 			return
