@@ -18,6 +18,7 @@ import (
 	"sallyport.example/client"
 	"sallyport.example/internal/diff"
 	"sallyport.example/internal/display"
+	"sallyport.example/internal/review"
 	"sallyport.example/internal/threat"
 )
 
@@ -163,7 +164,11 @@ func (s *sheet) review(r *client.Review) {
 	if r == nil {
 		return
 	}
-	s.field("it does", strings.TrimSpace(r.Does+" "+strings.Join(r.To, ", ")))
+	does := []string{r.Does}
+	if len(r.To) > 0 {
+		does = append(does, review.ToWord(r.Does), strings.Join(r.To, ", "))
+	}
+	s.field("it does", strings.Join(slices.DeleteFunc(does, func(part string) bool { return part == "" }), " "))
 	for _, o := range r.Objections {
 		if o.Code != "unexplained" { // said below
 			s.field("LOOK", o.Title+": "+o.Text)

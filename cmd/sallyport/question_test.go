@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -323,5 +324,23 @@ func TestQuestionSaysWhereValuesCameFrom(t *testing.T) {
 	a.Evidence = nil
 	if rows, _ = question(a, 120, noon); strings.Contains(strings.Join(rows, "\n"), "came from") {
 		t.Error("something is said of what was not looked at")
+	}
+}
+
+// What a call does is one sentence with whom it reaches.
+func TestQuestionSaysWhatItDoes(t *testing.T) {
+	for _, c := range []struct {
+		review client.Review
+		want   string
+	}{
+		{client.Review{Does: "Transfer 480 EUR", To: []string{"DE02 1203"}}, "it does           Transfer 480 EUR to DE02 1203"},
+		{client.Review{Does: "Delete 4 customers", To: []string{"c-1", "c-2"}}, "it does           Delete 4 customers c-1, c-2"},
+		{client.Review{Does: "Send a mail"}, "it does           Send a mail"},
+		{client.Review{To: []string{"c-1"}}, "it does           c-1"},
+	} {
+		rows, _ := question(&client.Approval{ApprovalID: "appr_1", Review: &c.review, Arguments: json.RawMessage(`{}`)}, 120, noon)
+		if !slices.Contains(rows, c.want) {
+			t.Errorf("no %q in %q", c.want, rows)
+		}
 	}
 }

@@ -51,12 +51,13 @@ func acted(e Entry) string {
 	case e.Action == "call":
 		return called(e)
 	case e.Decision == "deny" && e.Action != Folded:
-		return "refused: " + nameOf(e.Action)
+		return "refused: " + Named(e.Action)
 	}
-	return nameOf(e.Action)
+	return Named(e.Action)
 }
 
-func nameOf(action string) string {
+// Named is what was done, in words, by the name of the action.
+func Named(action string) string {
 	if words := doing[action]; words != "" {
 		return words
 	}

@@ -85,9 +85,7 @@ func (d *approvalPage) reviewed() {
 	if len(d.To) > 3 {
 		d.To = append(d.To[:3:3], fmt.Sprintf("%d more", len(r.To)-3))
 	}
-	if strings.HasPrefix(r.Does, "Transfer") || strings.HasPrefix(r.Does, "Send") || strings.HasPrefix(r.Does, "Give access") || strings.HasPrefix(r.Does, "Publish") {
-		d.ToWord = "to"
-	}
+	d.ToWord = review.ToWord(r.Does)
 	d.Words = display.Clip(strings.Join(strings.Fields(d.UserRequest), " "), wordsOfRequest)
 	d.Opened = call.TimeOf(d.Session)
 	for _, o := range r.Objections {

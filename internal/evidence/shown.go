@@ -104,7 +104,7 @@ func usedAgain(operation string, arguments []string) []approval.Reason {
 		list += fmt.Sprintf(" and %d more", more)
 	}
 	return []approval.Reason{{Stage: "flow", Code: codeSource, Text: fmt.Sprintf(
-		"Your yes also lets the values of %s be used again in calls of %s, with any other arguments, for the rest of this session.", list, operation)}}
+		"Your yes also allows more calls of %s with the same %s in this session, with any other arguments.", operation, list)}}
 }
 
 // CoveredAnew are a question's reasons with those that say what else a yes covers made anew, by what the question shows. No yes to a drill covers

@@ -332,7 +332,7 @@ func TestApprovalConfirmsTheRecord(t *testing.T) {
 		t.Errorf("%d ran", w.sent("send"))
 	}
 	// Of what an outsider wrote a yes covers that alone.
-	const sameValues = "Your yes also lets the values of to be used again in calls of slack.send, with any other arguments, for the rest of this session."
+	const sameValues = "Your yes also allows more calls of slack.send with the same to in this session, with any other arguments."
 	id = w.mustAsk(w.do(p, "slack_send", outsider, ""))
 	if q := w.question(id); q.Evidence[0].Covers || slices.ContainsFunc(q.Reasons, func(r approval.Reason) bool { return r.Code == "flow.source" && r.Text != sameValues }) {
 		t.Errorf("shown: %+v", q.Approval)

@@ -303,3 +303,11 @@ func covers(a approval.Approval, values []Value) []string {
 	}
 	return out
 }
+
+// ToWord is what stands between what a call does, as Review.Does has it, and whom it reaches.
+func ToWord(does string) string {
+	if slices.ContainsFunc([]string{"Transfer", "Send", "Give access", "Publish"}, func(verb string) bool { return strings.HasPrefix(does, verb) }) {
+		return "to"
+	}
+	return ""
+}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 	"unicode"
+	"unicode/utf8"
 
 	"sallyport.example/flow"
 	"sallyport.example/internal/approval"
@@ -727,15 +728,8 @@ func (m Moment) Verdict() string {
 
 // Title names the moment in the list.
 func (m Moment) Title() string {
-	if m.Lane != LanePeople {
+	if m.Lane != LanePeople && m.Lane != LanePlans {
 		return m.Operation
-	}
-	word, ok := map[string]string{
-		"session.open": "Session opened", "session.definitions": "Definitions listed", "session.close": "Session closed", "session.release": "Labels released", "plan.approve": "Plan approved",
-		"plan.reject": "Plan rejected", "session.remove_files": "Files removed", "token.create": "Token made", "stored.label": "Labels kept with a record",
-	}[m.Operation]
-	if ok {
-		return word
 	}
 	if m.Operation == "session.phase" {
 		return fmt.Sprintf("Phase: %s", m.Phase)
@@ -744,7 +738,15 @@ func (m Moment) Title() string {
 		verb := answerWords(answer, "")
 		return "Request " + strings.TrimSuffix(verb, " by ")
 	}
-	return m.Operation
+	if operation, ok := strings.CutPrefix(m.Operation, "declare "); ok && m.Lane == LanePlans {
+		return "Need declared: " + operation
+	}
+	words := audit.Named(m.Operation)
+	if words == "" {
+		return ""
+	}
+	first, size := utf8.DecodeRuneInString(words)
+	return string(unicode.ToUpper(first)) + words[size:]
 }
 
 // Number is its place in the list, from 1, as on the axis of the picture.
