@@ -102,7 +102,7 @@ type UpstreamConfig struct {
 	Folder         string            `yaml:"folder,omitempty" json:"folder,omitempty" jsonschema:"The confined server's own folder, which is its home, too. Default: one in the data directory."`
 	Paths          []string          `yaml:"paths,omitempty" json:"paths,omitempty" jsonschema:"More files and folders that the server may read and write in the sandbox partial, beside those that its command and environment name."`
 	Egress         Egress            `yaml:"egress,omitempty" json:"egress,omitempty" jsonschema:"What a confined server may reach of the network: any (default in partial), none (default in full), or a list of hosts, which it reaches through a proxy of the gateway's. A program that honours no proxy reaches nothing then."`
-	Fallback       string            `yaml:"fallback,omitempty" json:"fallback,omitempty" jsonschema:"Another upstream to use when this one fails. Not used by this version."`
+	Fallback       string            `yaml:"fallback,omitempty" json:"fallback,omitempty" jsonschema:"Another upstream, whose tool of the same name gets a call that this one failed before it had it, or that only reads. Both have to be permitted."`
 	Timeout        Duration          `yaml:"timeout,omitempty" json:"timeout,omitempty" jsonschema:"Longest time for one call. Default limits.network_timeout."`
 	ClientFeatures []string          `yaml:"client_features,omitempty" json:"client_features,omitempty" jsonschema:"What the server may ask of the agent's client while a call runs: elicitation, sampling, roots. Default none."`
 	Labels         string            `yaml:"labels,omitempty" json:"labels,omitempty" jsonschema:"catalogue: the gateway's own labels for the tools of this well-known server hold where operations say nothing else. Default none."`
@@ -856,7 +856,37 @@ func (c *Config) checkUpstreams(p *complaints) {
 		p.oneOf(field+".labels", u.Labels, labelsOfCatalogue)
 		c.lookUp(p, id)
 		p.oneOf(field+".first_sight", u.FirstSight, "ask", "trust")
+		c.checkFallback(p, id)
 	}
+}
+
+// checkFallback follows a server's fallbacks to their end.
+func (c *Config) checkFallback(p *complaints, id string) {
+	field, met := "upstreams."+id+".fallback", []string{id}
+	for next := c.Upstreams[id].Fallback; next != ""; next = c.Upstreams[next].Fallback {
+		switch _, known := c.Upstreams[next]; {
+		case !known && len(met) == 1:
+			p.bad(field, "name one of upstreams, or leave it out", "no server is called %q", next)
+			return
+		case next == id:
+			p.bad(field, "leave one of them out", "the fallbacks go round in a circle: %s", strings.Join(append(met, id), ", "))
+			return
+		case slices.Contains(met, next): // the circle is another server's
+			return
+		}
+		met = append(met, next)
+	}
+}
+
+// fallbacks are the servers that take the calls of one that failed.
+func (c *Config) fallbacks() map[string]string {
+	all := map[string]string{}
+	for id, u := range c.Upstreams {
+		if u.Fallback != "" {
+			all[id] = u.Fallback
+		}
+	}
+	return all
 }
 
 func (c *Config) checkOperations(p *complaints) {
@@ -1163,9 +1193,6 @@ func (c *Config) Warnings(file string) []Problem {
 		if u.Sandbox == "none" {
 			all = append(all, c.problem(file, "upstreams."+id+".sandbox", "P1", "remove it and run sallyport doctor, which starts the server in the sandbox partial and says what it misses; paths lets more in",
 				"the server can read the gateway's keys and tokens, and act as any person"))
-		}
-		if u.Fallback != "" {
-			all = append(all, c.problem(file, "upstreams."+id+".fallback", "P2", "don't rely on it; it may stay for a later version", "this version does not use it yet: when the server fails, no other one takes its place"))
 		}
 	}
 	for id, o := range c.Operations {

@@ -3,6 +3,7 @@ package daemon
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -29,6 +30,12 @@ func (d *Daemon) deployment(ctx context.Context) (deployed.Report, error) {
 		LogWrites: d.store.Ready(ctx) == nil, Anchor: "the anchor is " + d.anchored.watch.Status(ctx).Text,
 	}
 	f.Breakers = deployed.Breakers{Failures: cfg.breakers().Failures, Wait: cfg.breakers().Wait}
+	f.Fallbacks = slices.Sorted(maps.Keys(cfg.fallbacks()))
+	for _, m := range cfg.Models {
+		if m.Fallback != "" {
+			f.Fallbacks = append(f.Fallbacks, m.ID)
+		}
+	}
 	for _, b := range d.gate.Breakers() {
 		if b.State != "closed" {
 			f.Breakers.Open = append(f.Breakers.Open, b.Name)

@@ -222,8 +222,10 @@ people:
 #     # Whether an agent may read this server's definitions before a person has: ask (the default) marks the session that lists them
 #     # untrusted until "sallyport tools accept --all" has shown them to a person; trust does not.
 #     first_sight: ask
-#     # Another server to use when this one fails. Not used by this version.
+#     # Another server, whose tool of the same name gets a call that this one failed before it had it, or that only reads.
 #     fallback: crm_replica
+#   crm_replica:
+#     url: https://crm-replica.example/mcp
 
 # The operator's word on each operation, by <server>.<tool>. <server>.* is a default for a server. What nobody said anything
 # about is external, a write and untrusted.

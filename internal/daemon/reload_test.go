@@ -237,7 +237,7 @@ func TestEveryKeyReloadsOrNot(t *testing.T) {
 		}
 	}
 	for field, want := range map[string]bool{
-		"upstreams.crm.labels": true, "upstreams.crm.first_sight": true, "upstreams.crm.labels of search": true, "upstreams.crm.command": false, "upstreams.crm.env.TOKEN": false, "upstreams.crm.url": false,
+		"upstreams.crm.labels": true, "upstreams.crm.first_sight": true, "upstreams.crm.fallback": true, "upstreams.crm.labels of search": true, "upstreams.crm.command": false, "upstreams.crm.env.TOKEN": false, "upstreams.crm.url": false,
 		"upstreams.crm.headers.labels": false, "upstreams.crm.env.labels": false, "upstreams.crm.timeout": false, "upstreams.crm.sandbox": false, "upstreams.crm": false, "upstreams": false, "upstreams.labels": false,
 		"limits.calls_per_minute": true, "limits.comm_requests_per_minute": true, "limits.execution_budget": true, "limits.network_timeout": false, "limits.file_timeout": false, "limits.memory": false,
 		"approvals.expires": true, "approvals.requester": true, "approvals.hold": false, "folder": false, projectFolder: true, policyFiles: true, "comm.allowed_domains": false, "signing.key": false, "": false,

@@ -29,7 +29,7 @@ func (c *Config) settings(builtin []catalogue.Command, agents agent.Set, policie
 		unlisted = catalogue.Active
 	}
 	return gateway.Settings{
-		Agents: agents, Policies: policies, Classify: withTrial(c.Classifier(builtin), enforcedLabels(c, labels)), Labels: labels, Unlisted: unlisted, AskOnce: c.Unlisted == "ask_once", Mode: gateway.Mode(c.Mode), Models: c.catalogueModels(),
+		Agents: agents, Policies: policies, Classify: withTrial(c.Classifier(builtin), enforcedLabels(c, labels)), Labels: labels, Unlisted: unlisted, AskOnce: c.Unlisted == "ask_once", Mode: gateway.Mode(c.Mode), Models: c.catalogueModels(), Fallbacks: c.fallbacks(),
 		Limits: gateway.Limits{
 			CallsPerMinute: c.Limits.CallsPerMinute, CommRequestsPerMinute: c.Limits.CommRequestsPerMinute,
 			Budget: time.Duration(c.Limits.ExecutionBudget), ApprovalExpires: time.Duration(c.Approvals.Expires),
@@ -59,7 +59,7 @@ func reloads(field string) bool {
 		return false
 	}
 	_, of, _ := strings.Cut(server, ".")
-	return of == "labels" || of == "first_sight" || strings.HasPrefix(of, labelsOf)
+	return of == "labels" || of == "first_sight" || of == "fallback" || strings.HasPrefix(of, labelsOf)
 }
 
 // The names in the record of what decides and is in no field of the file.

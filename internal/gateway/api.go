@@ -31,7 +31,8 @@ type Request struct {
 	// Instead is told, before anything of the result leaves, that another model is asked because the one of the request failed. nil: nobody.
 	Instead func(model string)
 
-	failed string // id of the call that failed, whose fallback this one is
+	failed  string   // id of the call that failed, whose fallback this one is
+	standIn *standIn // of the fallback of a tool's call; nil of all else
 }
 
 // Answer is what the corridor gives back. Result is there only when the verdict permits and the call has run.
@@ -51,8 +52,10 @@ type Answer struct {
 	// Brings is what the result brings into the session: who keeps it for later hands it out only to a session that holds all of it.
 	Brings []flow.Label
 
-	fallback string // the model that can be asked in place of the one that failed; "": none
-	failure  string // why that failed
+	fallback  string          // the model or tool that can be asked in place of the one that failed; "": none
+	arguments json.RawMessage // of that
+	standIn   *standIn        // of a tool
+	failure   string          // why that failed
 }
 
 // Clock is read wherever time is decided on.

@@ -45,7 +45,8 @@ type crossing struct {
 	speaker
 	subject
 	judged judgement // the newest
-	taken  taken
+	paired
+	taken taken
 	asking
 	ran   ran
 	talk  talk
@@ -98,8 +99,8 @@ func (t *talk) ended() bool {
 	return t.over
 }
 
-// Call takes one call through the corridor, from credential to durable outcome. A request to a model that failed goes through it again with the model's
-// fallback.
+// Call takes one call through the corridor, from credential to durable outcome. A request to a model, or a call of a tool, that failed goes through it again
+// with the fallback of that.
 func (g *Gateway) Call(ctx context.Context, r Request) Answer {
 	answer := g.cross(ctx, r)
 	if answer.fallback == "" || ctx.Err() != nil {
@@ -160,12 +161,12 @@ func (g *Gateway) cross(ctx context.Context, r Request) (answer Answer) {
 			return c.refuseBehind(v)
 		}
 		if v.Decision != fault.Permit || r.DryRun {
-			return c.refuse(ctx, v)
+			return c.blocked(c.refuse(ctx, v))
 		}
 		if v := c.renew(ctx); v.Decision == fault.Ask { // judged again, with the tool as its server has it now
 			continue
 		} else if v.Decision != fault.Permit {
-			return c.refuse(ctx, v)
+			return c.blocked(c.refuse(ctx, v))
 		}
 		if c.set != g.settings.Load() { // replaced since it was judged
 			if err := c.again(ctx); err != nil {
@@ -174,7 +175,7 @@ func (g *Gateway) cross(ctx context.Context, r Request) (answer Answer) {
 			continue
 		}
 		if v := c.takeTry(); v.Decision != fault.Permit {
-			return c.refuse(ctx, v)
+			return c.blocked(c.refuse(ctx, v))
 		}
 		if v := c.takeRequest(); v.Decision != fault.Permit {
 			return c.refuse(ctx, v)
@@ -270,7 +271,7 @@ func (c *crossing) run(ctx context.Context) Answer {
 	if c.session.State != session.Open {
 		return c.answer(fault.Refuse("outcome", fault.SessionClosed, "The session was closed while the call ran; its result was discarded."))
 	}
-	return c.canFallBack(c.release(out), failure)
+	return c.canFallBack(c.release(out), failure, err)
 }
 
 // release is the answer to a call whose outcome is durable.
@@ -322,6 +323,9 @@ func (c *crossing) again(ctx context.Context) error {
 		if _, err := c.terms(); err != nil {
 			return err
 		}
+	}
+	if err := c.pair(snap); err != nil {
+		return err
 	}
 	c.understand() // of the operation that was found anew: what the arguments make of it holds for each judgement
 	if c.declaration != nil {
@@ -397,7 +401,7 @@ func (c *crossing) resolve(ctx context.Context) fault.Verdict {
 	if err := c.instruct(ctx); err != nil {
 		return fault.RefuseErr(stage, err)
 	}
-	if err := c.read(ctx); err != nil {
+	if err := c.read(ctx, snap); err != nil {
 		return fault.RefuseErr(stage, err)
 	}
 	c.carry()
@@ -413,7 +417,7 @@ func (c *crossing) use(e effect.Effect) {
 }
 
 // read takes the arguments as the effect reads them, with what the call says about itself and the answers that go out with it, under one digest.
-func (c *crossing) read(ctx context.Context) error {
+func (c *crossing) read(ctx context.Context, snap *catalogue.Snapshot) error {
 	bare := string(c.args) == "{}"
 	p, err := c.effect.Parameters(c.args)
 	c.args, c.selects, c.lowered, c.masked = p.Canonical, p.Selects, p.Lowered, p.Masked
@@ -424,17 +428,27 @@ func (c *crossing) read(ctx context.Context) error {
 	c.use(hosting)
 	c.hosted = tools
 	c.unfold(ctx, p, bare || string(c.args) == "{}")
-	sent := c.args
 	if answers := c.r.Exchange.InputResponses; answers != nil { // what goes out beside the arguments is part of the call
 		if c.answers, err = call.Canonical(answers, call.DefaultLimits()); err != nil {
 			return err
 		}
 		c.r.Exchange.InputResponses = c.answers
-		sent = append(append(append([]byte{}, sent...), 0), c.answers...)
 	}
 	c.screened, c.unscreened = nil, true
-	c.digest = call.Digest(c.agent, c.session.ID, c.op.ID, c.effect.Definition(), sent)
-	return nil
+	return c.pair(snap)
+}
+
+// digested is the digest of the call of an operation: of all that is sent, and of the operation that is judged together with it, so that a person's answer
+// is about both.
+func (c *crossing) digested(op *catalogue.Operation, definition string, beside *catalogue.Operation) string {
+	sent := c.args
+	if c.answers != nil {
+		sent = append(append(slices.Clip(sent), 0), c.answers...)
+	}
+	if beside != nil {
+		sent = append(slices.Clip(sent), "\x00beside\x00"+beside.ID+"\x00"+beside.Hash+"\x00"+beside.Launch...)
+	}
+	return call.Digest(c.agent, c.session.ID, op.ID, definition, sent)
 }
 
 // reload takes the newest version of the session, from the store where memory has missed a move.

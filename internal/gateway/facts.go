@@ -123,7 +123,9 @@ func (c *crossing) load() judge.Facts {
 	if f.Operation.Traced = c.effect.Traits().Traced; c.op.Model != nil {
 		f.Operation.Model = c.op.Model.ID
 	}
-	f.Operation.Breaker = shownBreaker(g.breakers.Look(c.agent, c.server()))
+	if !c.aside {
+		f.Operation.Breaker = shownBreaker(g.breakers.Look(c.agent, c.server()))
+	}
 	if c.partial {
 		f.Operation.Flow = g.foreseen(c.decl, c.op, nil)
 	} else {
@@ -179,8 +181,8 @@ func (g *Gateway) judged(e effect.Effect, phase session.Phase) judge.Operation {
 	}
 }
 
-// judge judges the call as everything is now, with no person's answer to it.
-func (c *crossing) judge(ctx context.Context) fault.Verdict {
+// judgeAlone judges the call as everything is now, with no person's answer to it, and without the operation that it is judged together with.
+func (c *crossing) judgeAlone(ctx context.Context) fault.Verdict {
 	f := c.load()
 	partial := judge.Memory(c.moment, &f)
 	if partial.Found.Counts && !c.takeTurn(&f) {
@@ -213,10 +215,17 @@ func (c *crossing) prepared() bool { return c.moment != judge.Call && c.moment !
 
 // judgeAnswered judges the same facts again, with a person's answer as one more.
 func (c *crossing) judgeAnswered(a *approval.Approval) fault.Verdict {
-	j := &c.judged
+	c.judged.answer(c.moment, a)
+	if c.other != nil && c.judged.verdict.Decision != fault.Deny {
+		c.other.judged.answer(c.moment, a)
+		c.stricter()
+	}
+	return c.judged.verdict
+}
+
+func (j *judgement) answer(m judge.Moment, a *approval.Approval) {
 	j.facts.Answer.Approval = a
-	j.verdict, j.found = judge.Judge(c.moment, &j.facts)
-	return j.verdict
+	j.verdict, j.found = judge.Judge(m, &j.facts)
 }
 
 // takeTurn counts the call, whatever becomes of it. Where another call was faster, it puts that into the facts.

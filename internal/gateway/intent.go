@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -134,10 +133,9 @@ func (c *crossing) spends(e *audit.Entry) (spend Spend, detail map[string]any, e
 		spend.Declaration, spend.Approval = c.declaration.ID, c.declaration.ApprovalID
 	}
 	if a := f.Answer.Approval; a != nil {
-		spend.Declaration, spend.Approval = cmp.Or(spend.Declaration, a.DeclarationID), a.ID
 		e.Risk = a.Risk
 		e.Approvers = a.Approvers()
-		detail["approval_id"] = a.ID
+		c.spendsApproval(&spend, a, detail)
 		if a.Inputs != nil {
 			if detail["inputs"], err = a.Inputs.Record(); err != nil {
 				return spend, nil, err

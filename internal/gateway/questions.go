@@ -45,6 +45,9 @@ func (c *crossing) asked(ctx context.Context, v fault.Verdict) fault.Verdict {
 	if err := c.lookAtInputs(ctx); err != nil {
 		return fault.RefuseErr(stage, err)
 	}
+	if a := c.shownBefore(); a != nil {
+		return c.judgeAnswered(a)
+	}
 	answer, err := c.g.desk.Answer(ctx, c.session.ID, c.digest, c.stands)
 	switch a := answer.Approval; {
 	case err != nil:
@@ -164,7 +167,7 @@ func (c *crossing) draft(v fault.Verdict) desk.Draft {
 	for _, says := range c.op.LeftOut(c.args) {
 		a.Reasons = append(a.Reasons, approval.Reason{Stage: "declare", Code: "arguments.default", Text: says})
 	}
-	a.Reasons = append(a.Reasons, c.willCarry()...)
+	a.Reasons = append(append(a.Reasons, c.willCarry()...), c.showsBeside()...)
 	if c.set.rules.Screen != judge.ScreenObserve && c.g.screenRequest(c.session.UserRequest, c.session.OpenedBy).Hit() {
 		a.Reasons = append(a.Reasons, approval.Reason{Stage: "declare", Code: requestScreened, Text: flagged[requestScreened]})
 	}
@@ -260,6 +263,5 @@ func (g *Gateway) changedCall(ctx context.Context, old approval.Approval, argume
 	if c.args, err = c.op.WithDefaults(arguments, nil); err != nil {
 		return nil, err
 	}
-	c.digest = call.Digest(c.agent, s.ID, c.op.ID, c.effect.Definition(), c.args)
-	return c, nil
+	return c, c.pair(snap)
 }

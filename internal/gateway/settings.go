@@ -29,8 +29,10 @@ type Settings struct {
 	Unlisted catalogue.Standing // what an operation is that no entry names: Unlisted (deny) or Active (ask first)
 	AskOnce  bool               // a person's yes to a call of such an operation covers its later calls in the session
 	Models   []catalogue.Model  // that agents may be let ask
-	Mode     Mode
-	Limits   Limits
+	// Fallbacks are the servers that take the calls of one that failed, by that.
+	Fallbacks map[string]string
+	Mode      Mode
+	Limits    Limits
 	// Risk holds the thresholds of amounts (HI-1).
 	Risk policy.Rules
 	// Voter is who a person is today: roles and every identity that is theirs; false for people nobody knows. Needed where people approve.

@@ -154,7 +154,7 @@ func (p *Partial) run(f *Facts, wanted func(*stage) bool) {
 		switch v := p.Found.lift(f, s, s.run(f, &p.Found)); v.Decision {
 		case fault.Permit:
 		case fault.Ask:
-			p.verdict = bothAsk(p.verdict, v)
+			p.verdict = BothAsk(p.verdict, v)
 		default:
 			p.verdict = v
 			p.verdict.Decision = fault.Deny
@@ -163,8 +163,8 @@ func (p *Partial) run(f *Facts, wanted func(*stage) bool) {
 	}
 }
 
-// bothAsk adds the reasons of one question to those of another; the first one's sentence stays.
-func bothAsk(first, v fault.Verdict) fault.Verdict {
+// BothAsk adds the reasons of one question to those of another; the first one's sentence stays.
+func BothAsk(first, v fault.Verdict) fault.Verdict {
 	why := v.Because
 	if !slices.ContainsFunc(why, IsReason) {
 		why = append(slices.Clip(why), fault.Because{Code: fault.ApprovalRequired, Detail: v.Stage + ": " + v.Reason})

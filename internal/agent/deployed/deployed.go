@@ -119,6 +119,7 @@ type Facts struct {
 	Anchor                     string
 	PromptBytes                int // of the instructions that each session gets
 	Breakers                   Breakers
+	Fallbacks                  []string // servers and models that have one
 }
 
 // Check answers both lists.
@@ -525,9 +526,13 @@ func breakers(f *Facts) Box {
 	return b
 }
 
-func fallbacks(*Facts) Box {
-	return Box{Question: "Fallback operations defined", Answer: No, Reason: "Only models have fallbacks (fallback, under models): when a server fails, no other takes its place.",
-		Remedy: "Name a second server, and permit agents its operations."}
+func fallbacks(f *Facts) Box {
+	b := Box{Question: "Fallback operations defined", Answer: Yes, Reason: "Where one of these fails, another takes its calls, under all rules: " + few(f.Fallbacks, "none") + "."}
+	if len(f.Fallbacks) == 0 {
+		b.Answer, b.Reason = No, "No server and no model has a fallback: when one fails, no other takes its place."
+		b.Remedy = "Name a second server (fallback, under upstreams) or model (fallback, under models), and permit agents its operations."
+	}
+	return b
 }
 
 // few names some of many things; none says what stands where there are none.
