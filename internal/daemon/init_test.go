@@ -86,7 +86,7 @@ func TestExampleConfigWithEverythingUncommented(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, whole)
 	}
-	if len(cfg.Upstreams) != 2 || len(cfg.Operations) != 7 || len(cfg.Notify) != 3 || cfg.Console.OIDC == nil || len(cfg.People.List) != 2 {
+	if len(cfg.Upstreams) != 3 || len(cfg.Operations) != 7 || len(cfg.Notify) != 3 || cfg.Console.OIDC == nil || len(cfg.People.List) != 2 {
 		t.Fatalf("not everything came to life: %+v", cfg)
 	}
 	for _, p := range cfg.labelProblems("example") {
