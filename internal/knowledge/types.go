@@ -14,6 +14,9 @@ var Operations = []string{Search, "knowledge.read", "knowledge.validate_claim"}
 // Reading are the ids of all operations by which agents read documents. What they read stands in the detail of their outcomes, under "read".
 var Reading = append([]string{"comm.search"}, Operations...)
 
+// MaxDimensions bounds the numbers of an embedding.
+const MaxDimensions = 4096
+
 // Media types of what is given. Of a page and of files that other programs write, the text is kept.
 const (
 	Plain    = "text/plain"

@@ -16,6 +16,7 @@ import (
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/fault"
+	"sallyport.example/internal/knowledge"
 	"sallyport.example/internal/models/wire"
 )
 
@@ -156,9 +157,6 @@ func withUsage(detail json.RawMessage, usage wire.Usage) json.RawMessage {
 	return b
 }
 
-// maxDimensions bounds the numbers of an embedding.
-const maxDimensions = 4096
-
 // Embed returns the embedding of each text: all with the same number of dimensions.
 func Embed(ctx context.Context, ask Ask, model string, texts []string) ([][]float32, error) {
 	if len(texts) == 0 || len(texts) > MaxTexts {
@@ -189,7 +187,7 @@ func Embed(ctx context.Context, ask Ask, model string, texts []string) ([][]floa
 		if d.Index == nil || *d.Index < 0 || *d.Index >= len(texts) || vectors[*d.Index] != nil {
 			return nil, wrong("does not say of which text an embedding is")
 		}
-		if n := len(d.Embedding); n == 0 || n > maxDimensions || n != len(got.Data[0].Embedding) {
+		if n := len(d.Embedding); n == 0 || n > knowledge.MaxDimensions || n != len(got.Data[0].Embedding) {
 			return nil, wrong("has embeddings of different lengths, or too long ones")
 		}
 		v := make([]float32, len(d.Embedding))

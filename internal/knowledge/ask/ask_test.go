@@ -11,6 +11,7 @@ import (
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/fault"
+	"sallyport.example/internal/knowledge"
 	"sallyport.example/internal/models/wire"
 )
 
@@ -98,7 +99,7 @@ func TestHostileEmbeddings(t *testing.T) {
 		`{"data":[{"index":0,"embedding":[1]},{"index":2,"embedding":[1]}]}`, `{"data":[{"index":0,"embedding":[1]},{"index":-1,"embedding":[1]}]}`, `{"data":[{"index":0,"embedding":[1]},{"index":1,"embedding":[1,2]}]}`,
 		`{"data":[{"index":0,"embedding":[]},{"index":1,"embedding":[]}]}`, `{"data":[{"index":0,"embedding":[0,0]},{"index":1,"embedding":[1,0]}]}`, `{"data":[{"index":0,"embedding":[1e300]},{"index":1,"embedding":[1]}]}`,
 		`{"data":[{"index":0,"embedding":["1"]},{"index":1,"embedding":[1]}]}`, `{"data":[{"index":0,"embedding":"AAAA"},{"index":1,"embedding":[1]}]}`,
-		`{"data":[{"index":0,"embedding":[` + strings.Repeat("1,", maxDimensions) + `1]},{"index":1,"embedding":[` + strings.Repeat("1,", maxDimensions) + `1]}]}`,
+		`{"data":[{"index":0,"embedding":[` + strings.Repeat("1,", knowledge.MaxDimensions) + `1]},{"index":1,"embedding":[` + strings.Repeat("1,", knowledge.MaxDimensions) + `1]}]}`,
 	} {
 		_, err := Embed(t.Context(), func(context.Context, wire.Form, json.RawMessage) (json.RawMessage, error) {
 			return json.RawMessage(body), nil

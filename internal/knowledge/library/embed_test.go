@@ -270,7 +270,7 @@ func TestEmbeddingsOfAnotherLength(t *testing.T) {
 	p := open(t, t.TempDir())
 	d := p.add("books", "a", "one")
 	must(t, p.o.Shelf.PutEmbeddings(t.Context(), d.ID(), "m", []string{"one"}, [][]float32{{1, 2}}))
-	for _, v := range [][]float32{{1, 2, 3}, {}, make([]float32, shelf.MaxDimensions+1)} {
+	for _, v := range [][]float32{{1, 2, 3}, {}, make([]float32, knowledge.MaxDimensions+1)} {
 		if err := p.o.Shelf.PutEmbeddings(t.Context(), d.ID(), "m", []string{"two"}, [][]float32{v}); !fault.Is(err, fault.ResultInvalid) {
 			t.Errorf("%d: %v", len(v), err)
 		}

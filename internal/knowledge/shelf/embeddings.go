@@ -11,10 +11,8 @@ import (
 	"math"
 
 	"sallyport.example/internal/fault"
+	"sallyport.example/internal/knowledge"
 )
-
-// MaxDimensions bounds the numbers of an embedding.
-const MaxDimensions = 4096
 
 const embeddingsSchema = `
 CREATE TABLE IF NOT EXISTS knowledge_embeddings (
@@ -104,7 +102,7 @@ func (s *Shelf) PutEmbeddings(ctx context.Context, document, model string, chunk
 		if err != nil && !errors.Is(err, sql.ErrNoRows) {
 			return unavailable(err)
 		}
-		if dimensions != len(v) || len(v) == 0 || len(v) > MaxDimensions {
+		if dimensions != len(v) || len(v) == 0 || len(v) > knowledge.MaxDimensions {
 			return fault.New(fault.ResultInvalid, "An embedding of %s has %d numbers, and others have %d.", model, len(v), dimensions).Try("Pin the model by a name that stays with one version.")
 		}
 		id := embeddingID(key, model, chunks[i])

@@ -10,6 +10,8 @@ import (
 	"math"
 	"math/bits"
 	"slices"
+
+	"sallyport.example/internal/knowledge"
 )
 
 // Vectors of an index are embeddings with each number in one byte, relative to the largest of them. In memory there is one bit of each number: its sign.
@@ -127,7 +129,7 @@ func (x *Index) readVectors(ctx context.Context) error {
 		if g.Vectors == 0 {
 			continue
 		}
-		if g.Dimensions < 1 || g.Dimensions > MaxDimensions || g.Vectors > g.Chunks {
+		if g.Dimensions < 1 || g.Dimensions > knowledge.MaxDimensions || g.Vectors > g.Chunks {
 			return errors.New("its vectors are not what it says")
 		}
 		v := vectors{dimensions: g.Dimensions, words: (g.Dimensions + 63) / 64, chunks: make([]int32, 0, g.Vectors), signs: make([]uint64, 0, g.Vectors*((g.Dimensions+63)/64))}
