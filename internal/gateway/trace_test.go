@@ -107,7 +107,7 @@ func TestYesSaysWhatElseItCovers(t *testing.T) {
 	v := judgedOnly(w, p, "slack_send", `{"body":"all that is in the inbox","to":"evil@other.example"}`)
 	shown := false
 	for _, r := range q.Reasons {
-		shown = shown || strings.Contains(r.Text, "rest of this session")
+		shown = shown || strings.Contains(r.Text, "Your yes also allows more calls of slack.send")
 	}
 	if v.Decision == fault.Permit && !shown {
 		t.Errorf("shown: %+v; then %+v", q.Reasons, v)
@@ -133,7 +133,7 @@ func TestDrillSaysWhatAYesCovers(t *testing.T) {
 			}
 		}
 		all := strings.Join(texts, "\n")
-		if !strings.Contains(all, "the values of to be used again") || strings.Contains(all, "in the same record") != (o.ID == q.ID) {
+		if !strings.Contains(all, "with the same to in this session") || strings.Contains(all, "in the same record") != (o.ID == q.ID) {
 			t.Errorf("of the drill: %v: %q", o.ID != q.ID, texts)
 		}
 	}
