@@ -260,6 +260,8 @@ func routes() []route {
 
 		{"GET", "/audit", auditor, (*Console).auditSearch},
 		{"GET", "/audit/download", auditor, (*Console).auditDownload},
+		{"GET", "/audit/screening", auditor, page((*Console).showScreening)},
+		{"POST", "/audit/{index}/judge", auditor, (*Console).judgeScreened},
 		{"GET", "/audit/{index}", auditor, (*Console).entry},
 		{"POST", "/audit/{index}/verify", auditor, (*Console).verifyEntry},
 	}

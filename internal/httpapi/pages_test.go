@@ -224,6 +224,7 @@ var pages = []struct{ pattern, needs string }{
 	{"GET /audit", "auditor"},
 	{"GET /audit/download", "auditor"},
 	{"GET /audit/{index}", "auditor"},
+	{"GET /audit/screening", "auditor"}, {"POST /audit/{index}/judge", "auditor"},
 	{"POST /audit/{index}/verify", "auditor"},
 	{"POST /login", "open"},
 	{"POST /logout", "open"},
