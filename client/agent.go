@@ -140,7 +140,15 @@ type Manifest struct {
 	Tools        []ManifestTool `json:"tools"`
 	OrderingHint string         `json:"ordering_hint"`
 	SystemPrompt string         `json:"system_prompt"`
-	Quotas       []Quota        `json:"quotas,omitempty"` // what the agent has used of its quotas
+	Quotas       []Quota        `json:"quotas,omitempty"`   // what the agent has used of its quotas
+	Degraded     *Degraded      `json:"degraded,omitempty"` // until this is nil again, only what the declaration lists under degraded can be called, or what reads
+}
+
+// Degraded says which agent that another one depends on is aside, since when and why.
+type Degraded struct {
+	By    string    `json:"by"`
+	Since time.Time `json:"since"`
+	Why   string    `json:"why"`
 }
 
 // ManifestTool is one tool in a manifest.

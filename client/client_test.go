@@ -25,7 +25,7 @@ var types = map[string]any{
 	"BreakerList": "-", "BreakerState": client.Breaker{}, "BreakerTest": client.BreakerTest{},
 	"ReviewReview": client.Review{}, "ReviewObjection": client.Objection{}, "ReviewValue": client.ReviewValue{}, "ReviewSighting": client.Sighting{},
 	"GatewayStatus": client.Session{}, "SessionPlan": client.Plan{}, "SessionStep": client.PlanStep{}, "FlowHeld": client.Held{},
-	"OpenBody": client.OpenSession{}, "OpenedSession": client.OpenedSession{}, "GatewayManifest": client.Manifest{}, "FlowTool": client.ManifestTool{},
+	"OpenBody": client.OpenSession{}, "OpenedSession": client.OpenedSession{}, "GatewayManifest": client.Manifest{}, "AgentDegraded": client.Degraded{}, "FlowTool": client.ManifestTool{},
 	"PlannedReport": client.PlanReport{}, "FlowViolation": client.Violation{}, "FlowImpossible": client.Impossible{}, "PlannedAsk": client.PlanAsk{},
 	"ProvenanceSource": client.StepSource{}, "ProvenanceDone": client.StepDone{}, "ProvenanceRecord": client.StepRecord{},
 	"GatewayPlanAnswer": client.PlanAnswer{}, "GatewayWords": client.AddedWords{}, "GatewayPlanStep": client.JudgedStep{},

@@ -242,6 +242,7 @@ type Agent struct {
 	Killed      bool            `json:"killed"` // by its own switch or the global one
 	Kill        *Switch         `json:"kill,omitempty"`
 	Quarantine  *Quarantine     `json:"quarantine,omitempty"`
+	Degraded    *Degraded       `json:"degraded,omitempty"` // an agent that it depends on is aside, so it can do less
 	Approval    *AgentApproval  `json:"approval,omitempty"`
 	Declaration json.RawMessage `json:"declaration,omitempty"`
 }

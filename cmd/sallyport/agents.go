@@ -342,6 +342,9 @@ func (t *table) agent(a *client.Agent) {
 	if q := a.Quarantine; q != nil {
 		t.field("put aside", t.show(q.Since)+" by "+q.By+reasonText(q.Reason))
 	}
+	if d := a.Degraded; d != nil {
+		t.field("degraded", "since "+t.show(d.Since)+": "+d.By+" is aside, since "+d.Why)
+	}
 	t.field("killed", a.Killed)
 	t.field("digest", a.Digest)
 	t.line("the whole declaration: sallyport agents show %s --output yaml", a.AgentID)

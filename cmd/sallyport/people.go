@@ -81,6 +81,7 @@ type state struct {
 		Definitions  []string `json:"definitions,omitempty"`  // operations that agents don't get before somebody has read what their servers say
 	} `json:"waiting"`
 	Quarantined []string `json:"quarantined_agents,omitempty"`
+	Degraded    []string `json:"degraded_agents,omitempty"` // an agent that they depend on is aside
 	Failing     []string `json:"failing_servers,omitempty"`
 
 	Breakers []client.Breaker `json:"open_breakers,omitempty"`
@@ -144,6 +145,9 @@ func (s *state) fromStore(ctx context.Context, cl *client.Client) error {
 		}
 		if a.Quarantine != nil {
 			s.Quarantined = append(s.Quarantined, a.AgentID)
+		}
+		if a.Degraded != nil {
+			s.Degraded = append(s.Degraded, a.AgentID)
 		}
 	}
 	tools, err := cl.Tools(ctx)
@@ -216,6 +220,9 @@ func (s *state) rows(t *table) {
 	}
 	t.field("waits", cmp.Or(strings.Join(waits, ", "), "nothing"))
 	t.field("quarantined", strings.Join(s.Quarantined, ", "))
+	if len(s.Degraded) > 0 {
+		t.field("degraded", strings.Join(s.Degraded, ", ")+" (sallyport agents show AGENT says why)")
+	}
 	for _, b := range s.Breakers {
 		t.field("breaker open", b.Name+" since "+t.show(*b.Since)+": "+b.Cause)
 	}

@@ -13,6 +13,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/quota"
@@ -115,6 +116,13 @@ type Declaration struct {
 	places      map[string][2]int // line and column of each field of the file
 	of          string            // of a trial agent: the agent that it stands for
 	builtIn     bool              // it is Local
+}
+
+// Degraded is an agent that another one depends on, and that is aside.
+type Degraded struct {
+	By    string    `json:"by" doc:"The agent that is aside."`
+	Since time.Time `json:"since"`
+	Why   string    `json:"why"`
 }
 
 // Knowledge is what an agent may read of the knowledge store beside documents without labels.

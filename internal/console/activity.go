@@ -244,6 +244,9 @@ func (c *Console) declaredAgents(of func(id string) *agentActivity) {
 	for _, d := range c.o.Agents().All() {
 		one := of(d.AgentID)
 		one.State = "running"
+		if missed := c.o.Gateway.Degraded(d.AgentID); missed != nil {
+			one.State, one.Reason = "degraded", missed.By+" is aside, since "+missed.Why
+		}
 		if q, aside := c.o.Gateway.Standing().Quarantined(d.AgentID); aside {
 			one.State, one.Reason = "quarantined", q.Reason
 		}

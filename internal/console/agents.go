@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 
 	"sallyport.example/internal/agent"
 	"sallyport.example/internal/agent/approved"
@@ -28,7 +29,8 @@ type agentRow struct {
 	Tier       string
 	Kill       *standing.Switch // its own switch, if it was ever used
 	Quarantine *standing.Quarantine
-	Open       int // open sessions
+	Degraded   *agent.Degraded // an agent that it depends on is aside
+	Open       int             // open sessions
 	Approval   approved.Standing
 }
 
@@ -37,6 +39,9 @@ func (a agentRow) Approved() bool { return a.Approval.State == approved.Approved
 
 // Killed tells whether its own switch is pulled.
 func (a agentRow) Killed() bool { return a.Kill != nil && a.Kill.Active }
+
+// Keeps are the operations that its declaration keeps while it is degraded.
+func (a agentRow) Keeps() string { return strings.Join(a.Declaration.Degraded, ", ") }
 
 // agentsPage shows every declared agent.
 type agentsPage struct {
@@ -74,7 +79,7 @@ func (c *Console) agents(w http.ResponseWriter, r *http.Request, p identity.Prin
 }
 
 func (c *Console) rowOf(a *agent.Declaration, kill standing.Switches, aside map[string]standing.Quarantine) agentRow {
-	row := agentRow{Declaration: a, Tier: a.TrustTier, Approval: c.o.Approved.Of(a)}
+	row := agentRow{Declaration: a, Tier: a.TrustTier, Approval: c.o.Approved.Of(a), Degraded: c.o.Gateway.Degraded(a.AgentID)}
 	if row.Tier == "" {
 		row.Tier = gateway.TierStandard
 	}

@@ -254,7 +254,7 @@ func (c *crossing) endedAs(out *outcome, err error) breaker.Result {
 }
 
 // degraded is the first agent that the declared one depends on, directly or through others, and that is aside; nil: none is.
-func (g *Gateway) degraded(set *settings, d *agent.Declaration) *judge.Degraded {
+func (g *Gateway) degraded(set *settings, d *agent.Declaration) *agent.Degraded {
 	if d == nil || len(d.DependsOn) == 0 {
 		return nil
 	}
@@ -266,7 +266,7 @@ func (g *Gateway) degraded(set *settings, d *agent.Declaration) *judge.Degraded 
 		}
 		seen[id] = true
 		if since, why := g.aside(id); why != "" {
-			return &judge.Degraded{By: id, Since: since, Why: why}
+			return &agent.Degraded{By: id, Since: since, Why: why}
 		}
 		if of, ok := set.Agents.Get(id); ok {
 			waiting = append(slices.Clip(waiting), of.DependsOn...)
@@ -323,7 +323,7 @@ func (g *Gateway) aside(id string) (since time.Time, why string) {
 }
 
 // Degraded says which agent that this one depends on is aside, since when and why; nil: none is, and it may do what it is permitted.
-func (g *Gateway) Degraded(id string) *judge.Degraded {
+func (g *Gateway) Degraded(id string) *agent.Degraded {
 	set := g.settings.Load()
 	d, ok := set.Agents.Get(id)
 	if !ok {

@@ -11,6 +11,7 @@ import (
 
 	"sallyport.example/flow"
 	"sallyport.example/guard"
+	"sallyport.example/internal/agent"
 	"sallyport.example/internal/approval"
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/call"
@@ -35,6 +36,8 @@ type Manifest struct {
 	OrderingHint string         `json:"ordering_hint"`
 	SystemPrompt string         `json:"system_prompt"`
 	Quotas       []quota.Status `json:"quotas,omitempty" doc:"What the agent has used of its quotas."`
+
+	Degraded *agent.Degraded `json:"degraded,omitempty" doc:"An agent that this one depends on is aside. Until it is back, only what the declaration lists under degraded can be called, or, without that, what reads."`
 }
 
 // Manifest describes the tools the session may call, what calling each would block, and what is blocked already.
@@ -44,6 +47,7 @@ func (g *Gateway) Manifest(ctx context.Context, p identity.Principal, sessionID 
 		return nil, err
 	}
 	m := g.manifestOf(l.current.Load())
+	m.Degraded = g.Degraded(l.current.Load().Agent)
 	if m.Quotas, err = g.Quotas(ctx, l.current.Load().Agent); err != nil {
 		return nil, err
 	}

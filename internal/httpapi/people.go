@@ -220,6 +220,7 @@ type Agent struct {
 	Killed     bool                 `json:"killed" doc:"by its own switch or the global one"`
 	Kill       *Switch              `json:"kill,omitempty"`
 	Quarantine *standing.Quarantine `json:"quarantine,omitempty" doc:"since when it is put aside, by whom and why"`
+	Degraded   *agent.Degraded      `json:"degraded,omitempty" doc:"an agent that it depends on is aside, so it can do less"`
 	Approval   *approved.Standing   `json:"approval,omitempty" doc:"how its declaration stands, and who approved it"`
 
 	Declaration *agent.Declaration `json:"declaration,omitempty"`
@@ -241,6 +242,7 @@ func (a *API) agentOf(d *agent.Declaration, kill standing.Switches, aside map[st
 	if q, ok := aside[d.AgentID]; ok {
 		out.Standing, out.Quarantine = "quarantined", &q
 	}
+	out.Degraded = a.g.Degraded(d.AgentID)
 	return out
 }
 

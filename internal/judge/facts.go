@@ -71,19 +71,12 @@ type Caller struct {
 	Quarantined time.Time // since when the agent is quarantined; zero: it is not
 	Approved    bool      // its declaration is approved
 	// Degraded says which agent that it depends on is aside; nil: none. Then it may do what its declaration keeps for that.
-	Degraded     *Degraded
+	Degraded     *agent.Degraded
 	Unapproved   Unapproved      // if not: why
 	AskFrom      policy.Risk     // a person decides on declared calls of this trust tier from this risk on
 	OverQuota    *quota.Exceeded // a quota of the agent has no room; nil: all have
 	QuotaUnknown error           // why it is not known
 	Own          []string        // the requester's own addresses and accounts
-}
-
-// Degraded is an agent that another one depends on, and that is aside.
-type Degraded struct {
-	By    string // the agent that is aside
-	Since time.Time
-	Why   string
 }
 
 // Breaker is an open circuit breaker that the call meets.

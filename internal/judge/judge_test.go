@@ -98,7 +98,7 @@ var violations = map[string][]struct {
 		{"definition changed", func(_ testing.TB, f *Facts) { f.Operation.Quarantined = true }, fault.Deny, fault.ToolQuarantined},
 		{"tool gone", func(_ testing.TB, f *Facts) { f.Operation.Gone = true }, fault.Deny, fault.ToolUnknown},
 		{"an agent that it depends on is aside", func(_ testing.TB, f *Facts) {
-			f.Caller.Degraded, f.Arguments.Writes = &Degraded{By: "other", Since: noon, Why: "it is quarantined"}, true
+			f.Caller.Degraded, f.Arguments.Writes = &agent.Degraded{By: "other", Since: noon, Why: "it is quarantined"}, true
 		}, fault.Deny, fault.AgentDegraded},
 		{"budget spent", func(_ testing.TB, f *Facts) { f.Session.BudgetSpent = true }, fault.Deny, fault.LimitBudget},
 		{"outcome owed", func(_ testing.TB, f *Facts) { f.Session.OutcomeOwed = true }, fault.Deny, fault.AuditUnavailable},

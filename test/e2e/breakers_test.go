@@ -99,6 +99,46 @@ func TestADeadServerOpensItsBreaker(t *testing.T) {
 	if v := call(second, "comm_list_files").Verdict; v.Code != "agent.degraded" {
 		t.Errorf("what it doesn't keep: %+v", v)
 	}
+	// It is told, and people are: with whom, since when and why.
+	told := func() []*client.Degraded {
+		t.Helper()
+		m, err := w.client(w.agent, second).Manifest(t.Context(), client.Own)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, err := w.root.Agent(t.Context(), "second")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return []*client.Degraded{m.Degraded, a.Degraded}
+	}
+	for i, d := range told() {
+		if d == nil || d.By != "tester" || d.Since.IsZero() || d.Why != "it is quarantined" {
+			t.Errorf("%d: %+v", i, d)
+		}
+	}
+	page := w.pages()
+	for path, has := range map[string]string{"/": `DEGRADED</strong> <span class="soft">tester is aside, since it is quarantined`, "/agents": `<strong class="bad">degraded</strong>`, "/agents/second": "call only other.get"} {
+		if got := page(path); !strings.Contains(got, has) {
+			t.Errorf("%s has no %q", path, has)
+		}
+	}
+	for _, args := range [][]string{{"status"}, {"agents", "show", "second"}} {
+		if _, out, _ := cli(t, p, nil, append(args, "--data", p.data)...); !strings.Contains(out, "degraded") {
+			t.Errorf("%s does not say it: %s", args, out)
+		}
+	}
+	if _, err := w.root.Restore(t.Context(), "tester", "fine"); err != nil {
+		t.Fatal(err)
+	}
+	for i, d := range told() {
+		if d != nil {
+			t.Errorf("%d, when it is back: %+v", i, d)
+		}
+	}
+	if strings.Contains(page("/agents"), "degraded") {
+		t.Error("the page says so when it is back")
+	}
 }
 
 // Servers fail in four ways, and one agent makes them: it shuts none for others, and in the end itself. A server that fails each time but one is never shut; one
