@@ -302,7 +302,11 @@ func (m *Marks) Foretell(w *Write) string {
 	if len(marks) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("Once it runs, these labels: %s will come with %s, in every session that reads it, until a person takes them off.", strings.Join(labels, ", "), strings.Join(what, ", "))
+	label, it := "label", "it"
+	if len(labels) > 1 {
+		label, it = "labels", "them"
+	}
+	return fmt.Sprintf("Once it runs, the %s %s will come with %s, in every session that reads it, until a person takes %s off.", label, strings.Join(labels, ", "), strings.Join(what, ", "), it)
 }
 
 // After says what a call has written that had labels to give, once its result is there; payloads is nil where it is not known. Where the result tells the
