@@ -1058,8 +1058,9 @@ func TestBlocksAreProved(t *testing.T) {
 	fill(t, db, 20*blockSize)
 	_, err := db.Checkpoint(t.Context())
 	must(t, err)
-	// As after a crash: entries and a complete block more than the newest checkpoint covers.
+	// As after a crash: entries and a complete block more than the newest checkpoint covers. None is written meanwhile.
 	var crashed string
+	db.signMu.Lock()
 	onWriter(t, db, func(c *conn) error {
 		for range blockSize {
 			must(t, db.w.tx.append(&audit.Entry{Kind: audit.Change, Action: "late", Decision: "ok"}))
@@ -1068,6 +1069,7 @@ func TestBlocksAreProved(t *testing.T) {
 		return nil
 	})
 	crashed = copyDir(t, db.dir)
+	db.signMu.Unlock()
 	must(t, db.Close())
 	older := copyDir(t, db.dir) // as a program left it whose proof did not cover the blocks
 	onClosed(t, older, func(c *conn, k *stateKey) {

@@ -179,7 +179,13 @@ func TestOneCallAmongMany(t *testing.T) {
 	go func() {
 		done <- second(db.Intent(t.Context(), other.ID, other.Version, intent(other, "call_one"), nil))
 	}()
-	for waiting(db) < refusals+calls+1 {
+	waits := func() bool { // the one call, and not a job of the store's own
+		db.w.queue.mu.Lock()
+		defer db.w.queue.mu.Unlock()
+		l := db.w.queue.lines[whose{agent: "other"}]
+		return l != nil && l.len() > 0
+	}
+	for !waits() {
 		runtime.Gosched()
 	}
 	close(let)

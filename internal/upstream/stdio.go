@@ -31,7 +31,7 @@ const (
 	stopTime    = 2 * time.Second        // that a process has to end after SIGTERM
 	writeTime   = 30 * time.Second       // that a process may leave its input unread
 	sandboxTime = time.Minute            // that a sandbox may take to be built
-	exitTime    = 200 * time.Millisecond // that may pass between the end of a process's output and its own
+	exitTime    = 2 * time.Second        // that may pass between the end of a process's output and its own
 	writeQueue  = 64
 	stderrLine  = 1 << 10
 	stderrRate  = 20
