@@ -237,22 +237,33 @@ func (m model) answered(asked wire.Request, answer wire.Response) (Result, error
 	return result, err
 }
 
-// matches checks a structured answer (nil: it is none) against the schema of its request. A schema that is not read here, as one that refers to itself, is
+// matches checks the texts of a structured answer (nil: it is none) against the schema of its request. A schema that is not read here, as one that refers to itself, is
 // left to the provider.
-func (m model) matches(asked wire.Request, answer []byte) error {
-	if answer == nil {
+// Of several texts the last one has to match, and any other that is JSON: clients take the first or the last.
+func (m model) matches(asked wire.Request, texts [][]byte) error {
+	if texts == nil {
 		return nil
 	}
 	check, err := m.terms.Schema(wire.SchemaOf(asked.Form, asked.Body))
 	if err != nil {
 		return nil
 	}
-	err = call.Check(answer, call.DefaultLimits())
-	if err == nil {
-		err = check(answer)
+	if len(texts) == 0 {
+		texts = [][]byte{{}}
+	}
+	for i, text := range texts {
+		if err = call.Check(text, call.DefaultLimits()); err == nil {
+			err = check(text)
+		} else if i < len(texts)-1 {
+			err = nil
+		}
+		if err != nil {
+			break
+		}
 	}
 	if err != nil {
-		return fault.Wrap(err, fault.OutputInvalid, "The model's answer was discarded, since it does not match the schema of the request%s.", catalogue.Problems(err)).Try("Ask again, or ask for a simpler form.")
+		// Without the cause, which quotes the answer.
+		return fault.New(fault.OutputInvalid, "The model's answer was discarded, since it does not match the schema of the request%s.", catalogue.Problems(err)).Try("Ask again, or ask for a simpler form.")
 	}
 	return nil
 }
@@ -300,7 +311,7 @@ func (m model) stream(ctx context.Context, r Run, asked wire.Request) (Result, e
 	var left []byte
 	var calls []wire.Called
 	unknown := 0
-	var structured []byte
+	var structured [][]byte
 	whole := map[string]*strings.Builder{} // of each block and each call's arguments; the stream is bounded, and so are they
 	given := map[string]bool{}             // which of them are arguments
 	window := wire.NewWindow(r.Release == nil || m.terms.Hold || wire.MustHold(asked.Form, asked.Body))

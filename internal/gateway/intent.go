@@ -204,7 +204,7 @@ func (c *crossing) act(ctx context.Context) (effect.Result, error) {
 	if c.op.Server != catalogue.KnowledgeServer && !c.consults() {
 		collections = nil
 	}
-	if c.r.failed != "" && c.r.Instead != nil {
+	if c.r.failed != "" && c.r.Instead != nil && c.op.Model != nil {
 		c.r.Instead(c.op.Model.ID)
 	}
 	if c.lowered > 0 && c.r.Lowered != nil {

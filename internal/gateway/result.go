@@ -428,7 +428,7 @@ func (c *crossing) inspectFailure(out *outcome, err error) {
 				Text: "The operation may or may not have had its effect. Find out before it is done again."})
 		}
 	}
-	if code == fault.ResultTooLarge || code == fault.ResultInvalid || code == fault.LimitRate {
+	if code == fault.ResultTooLarge || code == fault.ResultInvalid || code == fault.OutputInvalid || code == fault.LimitRate {
 		out.entry.Decision = "error" // it was answered, and the answer was thrown away
 	}
 	if failure.Tells { // it reached what it is for: what became of that can show in how it failed

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"bytes"
 	"encoding/json"
 	"maps"
 	"slices"
@@ -166,6 +167,9 @@ func (s *Stream) responseEvent(data []byte) (e Event, passes bool, err error) {
 		s.usage, _ = UsageOf(response)
 		if s.structured {
 			e.Structured = StructuredIn(Responses, response)
+			if n := len(e.Structured); n > 0 && len(s.texts) > 0 && !bytes.Equal(s.texts[len(s.texts)-1], e.Structured[n-1]) {
+				return e, false, fault.New(fault.ResultInvalid, "The provider's answer ends with another text than it streamed; it was cut.")
+			}
 		}
 	case "response.failed":
 		return e, false, failedWithin(response)
@@ -183,6 +187,13 @@ func (s *Stream) responseEvent(data []byte) (e Event, passes bool, err error) {
 	case "response.output_text.delta", "response.refusal.delta", "response.reasoning_text.delta", "response.reasoning_summary_text.delta":
 		delta, isText := call.GetText(data, "delta")
 		e.Text, e.Args = delta, []Arg{{Of: kind + " " + place, Text: delta}}
+		if kind == "response.output_text.delta" {
+			if s.place != place {
+				s.place = place
+				s.begin()
+			}
+			s.add(delta)
+		}
 		e.Holds = !plain || !isText || !noneOf(data, "logprobs") || !only(data, append([]string{"delta", "logprobs"}, responsePlaces...)...)
 	case "response.output_text.done", "response.refusal.done", "response.reasoning_text.done", "response.reasoning_summary_text.done":
 		e.Text, e.Settles = allTexts(data)+"\n", true

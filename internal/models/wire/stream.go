@@ -25,8 +25,8 @@ type Event struct {
 	Unknown bool
 	// Settles: what came before it is complete, so nothing that follows makes anything else of it.
 	Settles bool
-	// Structured is the last text of an answer that the model ended itself, where the request says what form it has to have; nil otherwise.
-	Structured []byte
+	// Structured are the texts of a whole answer that a request's schema is about, as StructuredIn has them; nil of all other events and requests.
+	Structured [][]byte
 }
 
 // Arg is a piece of a text that comes in several events. Call: of the arguments of a call.
@@ -54,8 +54,10 @@ type Stream struct {
 	called bool // an event named a call
 	usage  Usage
 
-	structured bool   // the request says what form the answer has to have
-	last       []byte // the last text of the answer so far; nil: it refused, or there is none
+	structured bool     // the request says what form the answer has to have
+	texts      [][]byte // of the answer so far, where it does
+	place      string   // of the last of them, in a response
+	reason     string   // why the answer ended
 	refused    bool
 }
 
@@ -88,7 +90,7 @@ func (s *Stream) Next() (Event, error) {
 			if !s.named {
 				return Event{}, CheckName(s.r.Model, s.as, "")
 			}
-			return Event{Raw: []byte("data: [DONE]\n\n"), Holds: true}, nil
+			return Event{Raw: []byte("data: [DONE]\n\n"), Holds: true, Structured: s.final()}, nil
 		}
 		if err := call.Check(data, call.DefaultLimits()); err != nil || !call.IsObject(bytes.TrimSpace(data)) {
 			return Event{}, fault.Wrap(err, fault.ResultInvalid, "An event of the provider's answer is not strict JSON; it was cut.")
@@ -198,7 +200,7 @@ func (s *Stream) event(data []byte) (e Event, passes bool, err error) {
 		signature, _ := call.GetText(block, "signature")
 		e.Text, e.Calls = text+thinking+signature, calledBy(block, "tool_use")
 		if kind == "text" {
-			s.last = nil
+			s.begin()
 			s.add(text)
 		}
 		e.Holds = !isNumber(data, "index") || !texts(block, "text", "thinking", "signature") || !only(data, "type", "index", "content_block") || !(kind == "text" && only(block, "type", "text") || kind == "thinking" && only(block, "type", "thinking", "signature"))
@@ -222,14 +224,14 @@ func (s *Stream) event(data []byte) (e Event, passes bool, err error) {
 	case "error":
 		return e, false, failedWithin(data)
 	case "message_stop":
-		s.ended, e.Holds = true, true
+		s.ended, e.Holds, e.Structured = true, true, s.final()
 	default:
 		if used, said := UsageOf(data); said {
 			s.usage.Output = used.Output
 		}
 		delta, _ := call.Get(data, "delta")
-		if reason, _ := call.GetText(delta, "stop_reason"); slices.Contains(endedItself, reason) {
-			e.Structured = s.final()
+		if reason, is := call.GetText(delta, "stop_reason"); is {
+			s.reason = reason
 		}
 		e.Holds, e.Unknown = true, !slices.Contains(knownEvents[Messages], kind)
 	}
@@ -257,13 +259,13 @@ func (s *Stream) chunk(data []byte) (e Event, passes bool, err error) {
 		return e, !s.r.HideUsage, nil
 	}
 	e.Holds = said || !only(data, "id", "object", "created", "model", "choices", "usage", "system_fingerprint", "service_tier", "obfuscation") || !plainMembers(data, "id", "object", "system_fingerprint", "service_tier", "obfuscation")
-	n, ends := 0, false
+	n, over := 0, s.finish
 	for choice := range call.Elements(choices) {
 		n++
 		finish, _ := call.Get(choice, "finish_reason")
 		if len(finish) > 0 && string(finish) != "null" {
 			s.finish, e.Holds = true, true
-			ends = string(finish) == `"stop"`
+			s.reason, _ = call.Text(finish)
 		}
 		logprobs, _ := call.Get(choice, "logprobs")
 		index, _ := call.Get(choice, "index")
@@ -281,6 +283,9 @@ func (s *Stream) chunk(data []byte) (e Event, passes bool, err error) {
 				if name == "content" {
 					s.add(text)
 				}
+				if over && text != "" {
+					return e, false, fault.New(fault.ResultInvalid, "The provider's answer goes on after its end; it was cut.")
+				}
 				s.refused = s.refused || name == "refusal" && text != ""
 			default:
 				e.Holds, e.Unknown = true, e.Unknown || name != "tool_calls" && name != "function_call"
@@ -289,25 +294,37 @@ func (s *Stream) chunk(data []byte) (e Event, passes bool, err error) {
 		}
 	}
 	e.Holds = e.Holds || n != 1
-	if ends && len(e.Calls) == 0 {
+	if s.called = s.called || len(e.Calls) > 0; s.finish {
 		e.Structured = s.final()
 	}
 	return e, true, nil
 }
 
-// add goes on with the last text of a structured answer.
-func (s *Stream) add(text string) {
+// begin begins a text of a structured answer.
+func (s *Stream) begin() {
 	if s.structured {
-		s.last = append(s.last, text...)
+		s.texts = append(s.texts, nil)
 	}
 }
 
-// final is the last text of a structured answer that has ended; nil of any other.
-func (s *Stream) final() []byte {
-	if !s.structured || s.refused || s.called {
+// add goes on with the last text of a structured answer.
+func (s *Stream) add(text string) {
+	if !s.structured || text == "" {
+		return
+	}
+	if len(s.texts) == 0 {
+		s.begin()
+	}
+	last := len(s.texts) - 1
+	s.texts[last] = append(s.texts[last], text...)
+}
+
+// final are the texts of a structured answer that has ended; nil of any other.
+func (s *Stream) final() [][]byte {
+	if !s.structured || s.refused || s.called || slices.Contains(exempt, s.reason) {
 		return nil
 	}
-	return append([]byte{}, s.last...)
+	return append([][]byte{}, s.texts...)
 }
 
 // said is the text of a delta, as what belongs to its block.

@@ -44,43 +44,49 @@ func SchemaOf(form Form, body []byte) json.RawMessage {
 	return schema
 }
 
-// endedItself are the reasons of Anthropic's messages that mean that the model had nothing more to say.
-var endedItself = []string{"end_turn", "stop_sequence"}
+// exempt are the words of all forms for answers that were cut at a bound or refused, which clients take for what they are. With any other word, or none, an
+// answer is checked.
+var exempt = []string{"max_tokens", "model_context_window_exceeded", "refusal", "pause_turn", "length", "content_filter", "incomplete"}
 
-// StructuredIn is the last text of a whole answer that its model ended itself: what a request's schema is about. It is nil of an answer that calls a
-// function, that refuses, or that was cut at its bound, all of which clients take for what they are.
-func StructuredIn(form Form, answer []byte) (last []byte) {
+// StructuredIn are the texts of a whole answer that a request's schema is about, the last one being the answer itself. It is nil of an answer that calls a
+// function, that refuses, or that was cut at its bound.
+func StructuredIn(form Form, answer []byte) (all [][]byte) {
 	if len(CallsIn(form, answer)) > 0 {
 		return nil
 	}
-	put := func(part json.RawMessage) {
-		text, _ := call.GetText(part, "text")
-		last = []byte(text)
+	all = [][]byte{}
+	put := func(part json.RawMessage, field string) {
+		text, _ := call.GetText(part, field)
+		all = append(all, []byte(text))
 	}
 	switch form {
 	case Messages:
-		if reason, _ := call.GetText(answer, "stop_reason"); !slices.Contains(endedItself, reason) {
+		if reason, _ := call.GetText(answer, "stop_reason"); slices.Contains(exempt, reason) {
 			return nil
 		}
 		content, _ := call.Get(answer, "content")
 		for block := range call.Elements(content) {
 			if kind, _ := call.GetText(block, "type"); kind == "text" {
-				put(block)
+				put(block, "text")
 			}
 		}
 	case Chat:
 		choices, _ := call.Get(answer, "choices")
+		n := 0
 		for choice := range call.Elements(choices) {
+			if n++; n > 1 { // one was asked for: nothing matches
+				return [][]byte{{}}
+			}
 			message, _ := call.Get(choice, "message")
 			refusal, _ := call.GetText(message, "refusal")
-			if reason, _ := call.GetText(choice, "finish_reason"); reason != "stop" || refusal != "" {
-				return nil
+			if reason, _ := call.GetText(choice, "finish_reason"); slices.Contains(exempt, reason) || refusal != "" {
+				all = nil
+				continue
 			}
-			text, _ := call.GetText(message, "content")
-			last = []byte(text)
+			put(message, "content")
 		}
 	case Responses:
-		if status, _ := call.GetText(answer, "status"); status != "completed" {
+		if status, _ := call.GetText(answer, "status"); slices.Contains(exempt, status) {
 			return nil
 		}
 		output, _ := call.Get(answer, "output")
@@ -89,15 +95,12 @@ func StructuredIn(form Form, answer []byte) (last []byte) {
 			for part := range call.Elements(content) {
 				switch kind, _ := call.GetText(part, "type"); kind {
 				case "output_text":
-					put(part)
+					put(part, "text")
 				case "refusal":
 					return nil
 				}
 			}
 		}
 	}
-	if last == nil {
-		return []byte{}
-	}
-	return last
+	return all
 }
