@@ -302,8 +302,17 @@ func (c *Comm) search(timeout time.Duration) catalogue.Command {
 		}
 		answer["knowledge"] = found
 		b, err := asJSON("search:"+provider, answer)
-		b.Labels, b.Record, b.Sealed, b.Confirms = read.Labels, read.Record, read.Sealed, read.Confirms
-		return b, err
+		b.Labels, b.Sealed, b.Confirms = read.Labels, read.Sealed, read.Confirms
+		if err != nil {
+			return b, err
+		}
+		others, err := json.Marshal(hits)
+		if err != nil {
+			return b, err
+		}
+		// The log has the text of none of it, so it has the hash of what does not come from the knowledge store.
+		b.Record = call.SetMember(read.Record, "results", json.RawMessage(fmt.Sprintf(`{"count":%d,"sha256":%q}`, len(hits), call.HashBytes(others))))
+		return b, nil
 	})
 }
 

@@ -306,6 +306,7 @@ func (c *crossing) again(ctx context.Context) error {
 	}
 	if set != c.set {
 		c.set = set
+		c.screened, c.unscreened = nil, true // its rules may be others
 		c.carry()
 	}
 	now := effect.Again(snap, c.effect, c.r.Method, c.r.Tool)

@@ -267,10 +267,17 @@ func TestSearchInsideFindsKnowledge(t *testing.T) {
 	if _, _, g := search(v, "internal"); !strings.Contains(g.text(t), "thirty") {
 		t.Errorf("the session left its snapshot: %s", g.text(t))
 	}
+	hashed := 0 // what came beside the documents is named by its hash
 	for _, e := range w.entries() {
+		if e.Session == v.session && e.Kind == "outcome" && strings.Contains(string(e.Detail), `"results":{"count":`) {
+			hashed++
+		}
 		if b, err := json.Marshal(e); err != nil || strings.Contains(string(b), "xylophone") || strings.Contains(string(b), "pay scales") {
 			t.Errorf("the record has the text: %s", b)
 		}
+	}
+	if hashed != 2 {
+		t.Errorf("%d outcomes have the hash of the other hits", hashed)
 	}
 	gone, err := w.root.WithdrawDocuments(t.Context(), client.KnowledgeWithdrawal{Source: "handbook", Reason: "poisoned"})
 	slices.Sort(gone.Agents)
