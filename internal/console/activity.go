@@ -71,8 +71,8 @@ type rulesOf struct {
 type agentActivity struct {
 	ID                          string
 	Ran, Asked, Refused, Failed int64
-	State                       string // running, stopped, quarantined; "": it is not declared
-	Reason                      string // of the person who stopped it or put it in quarantine, as they wrote it
+	State                       string // running, degraded, stopped, quarantined; "": it is not declared
+	Reason                      string // of the person who stopped it or put it in quarantine, as they wrote it; of a degraded one, who is aside
 	Blocked                     string // why most of its calls were refused; "": none was
 	Spark                       template.HTML
 }

@@ -110,7 +110,7 @@ type rule struct {
 
 // orders are rules for the forms in which definitions give models orders: about other tools, in secret, or about text that they have read. They
 // are written for normal text. Descriptions of a tool ("returns", "use this to") and of its arguments must pass. They are compiled when the first definition is read:
-// a command that reads none starts in two thirds of the time.
+// a command that reads none starts sooner.
 var orders = sync.OnceValue(func() []rule {
 	gap := strings.NewReplacer("~9", `[^.!?;。！？]{0,90}`, "~6", `[^.!?;。！？]{0,60}`, "~4", `[^.!?;。！？]{0,40}`, "~2", `[^.!?;。！？]{0,24}`, "~1", `[^.!?;。！？]{0,12}`)
 	var all []rule

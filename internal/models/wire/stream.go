@@ -96,7 +96,9 @@ func (s *Stream) Next() (Event, error) {
 			return Event{}, fault.Wrap(err, fault.ResultInvalid, "An event of the provider's answer is not strict JSON; it was cut.")
 		}
 		e, passes, err := s.read(bytes.TrimSpace(data))
-		s.called = s.called || len(e.Calls) > 0
+		if s.called = s.called || len(e.Calls) > 0; s.finish {
+			e.Structured = s.final()
+		}
 		if err != nil || passes {
 			return e, err
 		}
@@ -294,9 +296,6 @@ func (s *Stream) chunk(data []byte) (e Event, passes bool, err error) {
 		}
 	}
 	e.Holds = e.Holds || n != 1
-	if s.called = s.called || len(e.Calls) > 0; s.finish {
-		e.Structured = s.final()
-	}
 	return e, true, nil
 }
 
