@@ -184,8 +184,7 @@ func (c *Console) addWaiting(ctx context.Context, d *overviewPage) error {
 	if d.Waits = &n; oldest == "" {
 		return nil
 	}
-	q, err := c.o.Gateway.Desk().Question(ctx, oldest)
-	d.Oldest = q.CreatedAt
+	d.Oldest, err = c.o.Gateway.Desk().AskedAt(ctx, oldest)
 	return err
 }
 

@@ -220,6 +220,12 @@ func (d *Desk) Waiting(ctx context.Context) (n int64, oldest string, err error) 
 	return d.o.Store.CountApprovals(ctx, approval.Pending, d.o.Now())
 }
 
+// AskedAt says when a question was asked.
+func (d *Desk) AskedAt(ctx context.Context, id string) (time.Time, error) {
+	a, err := d.o.Store.Approval(ctx, id)
+	return a.CreatedAt, err
+}
+
 // OpenOf returns the ids of a session's questions without an answer, oldest first. It leaves out drills, which no agent may know of.
 func (d *Desk) OpenOf(ctx context.Context, sessionID string) (ids []string, err error) {
 	waiting, err := d.o.Store.OpenApprovals(ctx, sessionID, d.o.Now(), maxOpen)

@@ -18,8 +18,8 @@ const floodCallers = 256
 // flooding is a gateway with two agents: flooder, which floods, and quiet, which goes on with its work.
 type flooding struct {
 	*world
-	flooder, quiet string // their tokens
-	client         *http.Client
+	flooder, quiet string                  // their tokens
+	clients        map[string]*http.Client // by token: no agent uses another one's connections
 }
 
 // call calls a tool, and returns status, headers and body; it is for many goroutines, and an error is the end of the connection.
@@ -33,7 +33,7 @@ func (f *flooding) call(ctx context.Context, token, tool, arguments string) (sta
 	for name, value := range headers {
 		r.Header.Set(name, value)
 	}
-	resp, err := f.client.Do(r)
+	resp, err := f.clients[token].Do(r)
 	if err != nil {
 		return 0, nil, nil, err
 	}
@@ -90,9 +90,12 @@ func TestFloodRefusesNobodyElse(t *testing.T) {
 	p := newPlace(t, fmt.Sprintf("upstreams:\n  s: {url: %q}\noperations:\n  s.*: {sensitivity: none, effect: read, external_io: false}\nlimits: {calls_per_minute: 10000000, execution_budget: 1000h, memory: %dMiB}\n", server.url(t), limit),
 		declare("flooder", "operator", "planning", []string{"s.*"}, nil), declare("quiet", "operator", "planning", []string{"s.quiet"}, nil))
 	w := launch(t, p)
-	transport := &http.Transport{MaxIdleConnsPerHost: floodCallers + 1}
-	f := &flooding{world: w, flooder: w.token("flooder"), quiet: w.token("quiet"), client: &http.Client{Transport: transport}}
-	t.Cleanup(transport.CloseIdleConnections)
+	f := &flooding{world: w, flooder: w.token("flooder"), quiet: w.token("quiet"), clients: map[string]*http.Client{}}
+	for _, token := range []string{f.flooder, f.quiet} {
+		transport := &http.Transport{MaxIdleConnsPerHost: floodCallers}
+		f.clients[token] = &http.Client{Transport: transport}
+		t.Cleanup(transport.CloseIdleConnections)
+	}
 	if status, _, body, err := f.call(t.Context(), f.quiet, "s_quiet", `{}`); err != nil || status != http.StatusOK || !strings.Contains(string(body), "fine") {
 		t.Fatalf("before any flood: %d %s %v", status, body, err)
 	}

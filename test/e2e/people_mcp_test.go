@@ -323,8 +323,12 @@ func TestPeopleToolChanges(t *testing.T) {
 		return err == nil && slices.ContainsFunc(tools, func(t client.Tool) bool { return t.Operation == "bank.transfer" && t.Standing == "quarantined" })
 	})
 	b.expect("status of 409")
-	if eval[bool](b, "!!document.querySelector('#do-approve')") { // it may be void already
-		b.approve()
+	if eval[bool](b, `(() => { // in one step: the page may have shown that the request is void already, or do so at any moment
+		document.querySelectorAll("input.must").forEach(e => e.checked = true)
+		const yes = document.querySelector("#do-approve")
+		if (yes) yes.click()
+		return !!yes
+	})()`) {
 		b.until("there is an answer", said("You approved")+"||"+said("Your answer was not taken"))
 	}
 	if r := call.came(t); r.code() != "tool.quarantined" {
