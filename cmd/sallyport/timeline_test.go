@@ -46,7 +46,7 @@ func TestTimelineJoinsWhatBelongsTogether(t *testing.T) {
 	if want := [][]int64{{3}, {4, 6}, {5, 7, 9, 10}, {7}, {11}}; !reflect.DeepEqual(of, want) {
 		t.Errorf("entries %v", of)
 	}
-	if got := all.Steps[2]; got.Amount != "4,800 EUR" || got.Approval != "appr_1" || !reflect.DeepEqual(got.Answers, []string{"approved by person:bob"}) {
+	if got := all.Steps[2]; got.Amount != "4,800 EUR" || got.Approval != "appr_1" || !reflect.DeepEqual(got.Answers, []string{"approved by bob"}) {
 		t.Errorf("the transfer is %+v", got)
 	}
 	if got := all.Steps[4]; got.Reason != "It could carry data out of internal." || !reflect.DeepEqual(got.Because, []string{"internal from step 2, mail.search"}) {

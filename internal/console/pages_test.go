@@ -349,7 +349,7 @@ func TestSessionsPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	first := w.ask("viewer", "/sessions", nil).Body.String()
-	contains(t, first, "host:desk", "for rita", ids[len(ids)-1], "5m0s", `rel="next"`)
+	contains(t, first, "host desk", "for rita", ids[len(ids)-1], "0.0 s of 5 min", `rel="next"`)
 	next := regexp.MustCompile(`href="(/sessions\?[^"]*)" rel="next"`).FindStringSubmatch(first)
 	if next == nil || strings.Contains(first, ids[0]) {
 		t.Fatal("not paged")
@@ -1476,8 +1476,8 @@ func TestOrderTheNextSession(t *testing.T) {
 	if e := w.last("session.next"); e.Actor != "person:ann" || e.Agent != "worker" || e.Session != own.ID {
 		t.Errorf("on record: %+v", e)
 	}
-	contains(t, w.ask("viewer", "/agents/worker", nil).Body.String(), "The next conversation gets a fresh session: person:ann ordered it")
-	contains(t, w.ask("viewer operator", "/sessions/"+own.ID, nil).Body.String(), "person:ann did it")
+	contains(t, w.ask("viewer", "/agents/worker", nil).Body.String(), "The next conversation gets a fresh session: ann ordered it")
+	contains(t, w.ask("viewer operator", "/sessions/"+own.ID, nil).Body.String(), "ann did it")
 	if rec := w.ask("viewer operator", "/agents/nobody/next", url.Values{}); rec.Code != 404 {
 		t.Errorf("an agent that there isn't: %d", rec.Code)
 	}

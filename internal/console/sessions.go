@@ -371,9 +371,12 @@ func decidePlan(yes bool) handler {
 
 // Spent is the time in operations that the session has used, of what it may use.
 func (s sessionRow) Spent() string {
-	used := s.Used.Round(10 * time.Millisecond)
-	if s.Budget == 0 {
-		return used.String()
+	used := length(s.Used)
+	if s.Used < 10*time.Second {
+		used = fmt.Sprintf("%.1f s", s.Used.Seconds())
 	}
-	return fmt.Sprintf("%s of %s, %s left", used, s.Budget, s.BudgetLeft().Round(10*time.Millisecond))
+	if s.Budget == 0 {
+		return used
+	}
+	return used + " of " + length(s.Budget)
 }

@@ -14,6 +14,7 @@ import (
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/display"
+	"sallyport.example/internal/identity"
 	"sallyport.example/internal/review"
 	"sallyport.example/internal/threat"
 )
@@ -28,6 +29,7 @@ const firstLength = 160
 func (c *Console) words() template.FuncMap {
 	return template.FuncMap{
 		"p":       func(s any) any { return keepingOrder(display.Line(fmt.Sprint(s), shownLength)) },
+		"by":      by,
 		"whole":   func(s any) any { return keepingOrder(display.Line(fmt.Sprint(s), 64<<10)) },
 		"at":      func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05") },
 		"stamp":   func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
@@ -59,6 +61,23 @@ func (c *Console) words() template.FuncMap {
 			return n
 		},
 	}
+}
+
+// by names who did something, for people: a person by the name alone, an agent's session as a link to it, and anybody else with the kind in front. The page of an
+// audit entry has the exact words.
+func by(actor any) any {
+	text := display.Line(fmt.Sprint(actor), shownLength)
+	kind, name, ok := strings.Cut(text, ":")
+	switch {
+	case !ok:
+		return keepingOrder(text)
+	case kind == string(identity.Person):
+		return keepingOrder(name)
+	case kind == string(identity.Session):
+		name = template.HTMLEscapeString(name)
+		return template.HTML(`<a href="/sessions/` + name + `">agent’s session</a>`)
+	}
+	return keepingOrder(kind + " " + name)
 }
 
 // keepingOrder sets letters from right to left apart, each run of them by itself: a browser would move the numbers and the words that stand beside them. A run

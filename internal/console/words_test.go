@@ -117,3 +117,23 @@ func TestKeepingOrder(t *testing.T) {
 		}
 	}
 }
+
+// Who did something is named as people name them, whatever the name holds.
+func TestWhoDidIt(t *testing.T) {
+	for actor, want := range map[string]string{
+		"person:ann":             "ann",
+		"session:sess_1":         `<a href="/sessions/sess_1">agent’s session</a>`,
+		`session:"><script>x`:    `<a href="/sessions/&#34;&gt;&lt;script&gt;x">agent’s session</a>`,
+		"host:desk":              "host desk",
+		"rule:first-sight":       "rule first-sight",
+		"gateway":                "gateway",
+		"agent:<b>worker</b>":    "agent &lt;b&gt;worker&lt;/b&gt;",
+		"person:\u202eann\x1b[m": `\u202eann\x1b[m`,
+	} {
+		var out strings.Builder
+		page := template.Must(template.New("").Funcs(template.FuncMap{"by": by}).Parse("{{by .}}"))
+		if err := page.Execute(&out, actor); err != nil || out.String() != want {
+			t.Errorf("%q: %s, not %s (%v)", actor, out.String(), want, err)
+		}
+	}
+}

@@ -354,7 +354,7 @@ func (r *builder) answerPlan(fate Fate, words string) {
 	r.plan = -1
 }
 
-// answerWords tells how and by whom a question was answered.
+// answerWords tells how and by whom a question was answered; a person is named without the kind.
 func answerWords(answer, by string) string {
 	word, ok := map[string]string{
 		"approve": "approved", "reject": "rejected", "defer": "postponed", "supersede": "replaced", "withdraw": "withdrawn", "modify": "changed",
@@ -362,7 +362,7 @@ func answerWords(answer, by string) string {
 	if !ok {
 		word = answer
 	}
-	return word + " by " + by
+	return word + " by " + strings.TrimPrefix(by, "person:")
 }
 
 // detail is one string member of the entry's detail.
@@ -485,7 +485,7 @@ func (r *builder) call(e audit.Entry) {
 			m.Answers = append(m.Answers, "permitted by silence")
 		}
 		for _, who := range e.Approvers {
-			if a := answerWords("approve", "person:"+who); !slices.Contains(m.Answers, a) {
+			if a := answerWords("approve", who); !slices.Contains(m.Answers, a) {
 				m.Answers = append(m.Answers, a)
 			}
 		}

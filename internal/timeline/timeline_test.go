@@ -382,7 +382,7 @@ func TestTimelineTells(t *testing.T) {
 	s.judged("c3", "web.search", "deny", "flow", "flow.contaminated", "holds internal")
 	got := Of(s.history())
 	m := got.Moments[2]
-	if m.First != 3 || m.Last != 7 || m.Approval != "appr_1" || !slices.Equal(m.Answers, []string{"approved by person:ann", "approved by person:bob"}) || m.Reason != "" {
+	if m.First != 3 || m.Last != 7 || m.Approval != "appr_1" || !slices.Equal(m.Answers, []string{"approved by ann", "approved by bob"}) || m.Reason != "" {
 		t.Errorf("the asked call: %+v", m)
 	}
 	if m := got.Moments[4]; m.Code != "flow.contaminated" || m.Reason != "holds internal" || m.Verdict() != "refused" || m.Number() != 5 ||
@@ -562,8 +562,8 @@ func TestFateOfPlans(t *testing.T) {
 	}{
 		"waits":         {[]audit.Entry{submit("ask")}, false, "waits for a person"},
 		"not known":     {[]audit.Entry{submit("ask")}, true, "asked, did not run"},
-		"approved":      {[]audit.Entry{submit("ask"), act("plan.approve")}, false, "permitted, approved by person:bob"},
-		"rejected":      {[]audit.Entry{submit("ask"), act("plan.reject")}, false, "refused, rejected by person:bob"},
+		"approved":      {[]audit.Entry{submit("ask"), act("plan.approve")}, false, "permitted, approved by bob"},
+		"rejected":      {[]audit.Entry{submit("ask"), act("plan.reject")}, false, "refused, rejected by bob"},
 		"replaced":      {[]audit.Entry{submit("ask"), submit("permit")}, false, "asked, did not run; permitted"},
 		"replaced, too": {[]audit.Entry{submit("ask"), submit("ask")}, false, "asked, did not run; waits for a person"},
 		"not replaced":  {[]audit.Entry{submit("ask"), submit("deny")}, false, "waits for a person; refused"},

@@ -60,7 +60,7 @@ func TestPeopleOverview(t *testing.T) {
 	ann.click("#open-stop")
 	ann.click(`form[action="/agents/tester/kill"] button`)
 	ann.at("/agents/tester")
-	bob.see("The agent was stopped after this was asked, by person:ann: stopped from the overview")
+	bob.see("The agent was stopped after this was asked, by ann: stopped from the overview")
 	bob.see("There is nothing to answer any more")
 	bob.shot("request-of-a-stopped-agent")
 	d.waits(0)

@@ -70,7 +70,7 @@ func TestRunsInTheBrowser(t *testing.T) {
 	carol.accessible("run-under-way")
 	carol.click("#do-cancel")
 	carol.see("It has no output.")
-	carol.see("person:carol")
+	carol.see("UTC by carol")
 	carol.open(w.admin + "/runs")
 	carol.see("The last 24 hours")
 	carol.see("cancelled")

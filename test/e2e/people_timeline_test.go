@@ -44,7 +44,7 @@ func TestPeopleReadASession(t *testing.T) {
 	for _, b := range []*browser{b, plain} {
 		b.open(d.admin + "/sessions/" + id)
 		b.see("The request: Pay the open invoice of Initech.")
-		b.see("approved by person:bob")
+		b.see("approved by bob")
 		shut := `!document.querySelector(".steps details:has(.fate.permitted)").open`
 		if !eval[bool](b, shut+` && document.querySelector(".steps details:has(.fate.waiting)").open`) {
 			t.Errorf("what ran is open, or what waits is shut: %s", b.text())
@@ -60,7 +60,7 @@ func TestPeopleReadASession(t *testing.T) {
 	b.until("the new step comes by itself, and what was opened stays open", `document.querySelectorAll(".steps .fate.waiting").length === 2 && document.querySelector(".steps details:has(.fate.permitted)").open`)
 
 	_, out, errs := cli(t, d.place, nil, "sessions", "show", id, "--timeline", "--data", d.place.data)
-	for _, want := range []string{"Pay the open invoice of Initech.", "1. Session opened", "bank.transfer 480 EUR HIGH", "permitted · approved by person:bob", "waits for a person", "mail.search"} {
+	for _, want := range []string{"Pay the open invoice of Initech.", "1. Session opened", "bank.transfer 480 EUR HIGH", "permitted · approved by bob", "waits for a person", "mail.search"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("%q is not in\n%s%s", want, out, errs)
 		}
