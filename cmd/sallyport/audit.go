@@ -81,8 +81,8 @@ sallyport audit query --severity critical --follow`, prints: true,
 	f.StringVar(&q.Severity, "severity", "", "info, warning or critical")
 	f.StringVar(&q.Event, "event", "", "what it means for security: access_violation, credential_refused, configuration_changed, …")
 	f.StringVar(&q.Code, "code", "", "code of a refusal: permission.denied, …")
-	f.StringVar(&q.from, "from", "", "not older than")
-	f.StringVar(&q.to, "to", "", "older than")
+	f.StringVar(&q.from, "from", "", "not older than a time, or than so long ago: 24h, 7d")
+	f.StringVar(&q.to, "to", "", "older than a time, or than so long ago")
 	f.Int64Var(&q.after, "after", -1, "only entries after this index")
 	f.IntVar(&q.Limit, "limit", defaultEntries, "most entries to list")
 	return cmd

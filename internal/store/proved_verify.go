@@ -499,7 +499,7 @@ func (h *held) notes(f *audit.Fold) (notes []string) {
 		return []string{note + ". Verify with the key to know."}
 	}
 	if len(f.Adoptions) == 0 && f.From == 0 {
-		return []string{fmt.Sprintf("The state is proved from the first entry on: %d rows follow from the log.", len(f.Rows))}
+		return []string{fmt.Sprintf("The state is proved from the first entry on; rows that follow from the log: %d.", len(f.Rows))}
 	}
 	for i, a := range f.Adoptions {
 		if i == 0 && f.From == 0 {
