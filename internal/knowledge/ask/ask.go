@@ -1,4 +1,4 @@
-// Package ask asks models for the knowledge store: embeddings of documents and questions, and whether a text confirms a claim.
+// Package ask asks models on the gateway's own account or by an agent's corridor: for embeddings of documents and questions, and what a text says, in a structured answer.
 //
 // Promises: an agent's question goes through the corridor as the agent's own request to the model. What people and the gateway itself ask for is judged here: the labels of what
 // is sent against those that the model may have, and the switch for all agents; its intent is durable before it leaves, and its outcome before the answer is used. The log gets nothing of
