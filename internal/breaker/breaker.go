@@ -1,4 +1,4 @@
-// Package breaker holds the circuit breakers (TH-8): of each server, of each agent at a server, and of each agent. A breaker counts failures in a
+// Package breaker holds the circuit breakers (TH-8): of each server or model, of each agent at one, and of each agent. A breaker counts failures in a
 // row, opens when there are too many, refuses calls while it is open, and lets one call try after a while.
 //
 // Promises: what an agent can cause alone opens no breaker but its own; everything is in memory and waits for nothing; the state follows from the
@@ -59,14 +59,30 @@ const (
 	OfAgent Kind = "agent"
 )
 
-// ServerName, PairName and AgentName are the names of breakers. Ids have neither ':' nor '@'.
+// ModelServer is the name by which a model counts as a server. Ids of servers and agents have no ':'.
+func ModelServer(id string) string { return modelPrefix + id }
+
+// Model is the model that counts as a server of this name; false where it is a server.
+func Model(server string) (id string, is bool) { return strings.CutPrefix(server, modelPrefix) }
+
+const modelPrefix = "model:"
+
+// serves tells whether an operation is the server's.
+func serves(server, operation string) bool {
+	if id, is := Model(server); is {
+		return operation == "model."+id
+	}
+	return server != "" && strings.HasPrefix(operation, server+".")
+}
+
+// ServerName, PairName and AgentName are the names of breakers. Ids have neither ':' nor '@', but for those of models.
 func ServerName(server string) string      { return server }
 func PairName(agent, server string) string { return agent + "@" + server }
 func AgentName(agent string) string        { return "agent:" + agent }
 
 // State is a breaker as people see it.
 type State struct {
-	Name       string     `json:"name" doc:"the server's id; AGENT@SERVER; agent:AGENT"`
+	Name       string     `json:"name" doc:"the server's id; model:ID of a model; AGENT@SERVER; agent:AGENT"`
 	Kind       Kind       `json:"kind" enum:"server,agent_at_server,agent"`
 	Agent      string     `json:"agent,omitempty"`
 	Server     string     `json:"server,omitempty"`
@@ -338,8 +354,11 @@ func (b *Breakers) openIfDue(k *breaker) []Event {
 		return nil
 	}
 	cause := "calls failed in a row at the server " + k.server
+	if id, is := Model(k.server); is {
+		cause = "requests failed in a row at the model " + id
+	}
 	if k.kind == Pair {
-		cause = "the agent's calls failed in a row at the server " + k.server
+		cause = "the agent's " + cause
 	}
 	events := []Event{b.openNow(k, cause)}
 	if k.kind != Pair {
@@ -348,15 +367,21 @@ func (b *Breakers) openIfDue(k *breaker) []Event {
 	return append(events, b.openAgentIfDue(k)...)
 }
 
-// openAgentIfDue opens the breaker of the pair's agent where the agent's own calls fail at several servers. That a server is away is not its doing.
+// openAgentIfDue opens the breaker of the pair's agent where the agent's own calls fail at several servers. That a server is away is not its doing. All
+// models count as one: several may have one provider, which may be away.
 func (b *Breakers) openAgentIfDue(k *breaker) []Event {
-	open := 0
+	open, model := 0, false
 	for _, other := range b.byName {
 		if other.kind != Pair || other.agent != k.agent || !other.open || other.own < b.rules.Failures {
 			continue
 		}
-		if server := b.byName[ServerName(other.server)]; server == nil || !server.open {
+		if server := b.byName[ServerName(other.server)]; server != nil && server.open {
+			continue
+		}
+		if _, is := Model(other.server); !is {
 			open++
+		} else if !model {
+			open, model = open+1, true
 		}
 	}
 	if own := b.byName[AgentName(k.agent)]; open < pairsForAgent || own != nil && own.open {

@@ -48,6 +48,9 @@ func (w *world) call(agent, server string, r Result) bool {
 		return false
 	}
 	e := audit.Entry{Kind: audit.Outcome, Action: "call", Agent: agent, Operation: server + ".tool", Decision: "ok"}
+	if id, is := Model(server); is {
+		e.Operation = "model." + id
+	}
 	if r != Answered {
 		e.Decision = "error"
 		e.Detail, _ = json.Marshal(map[string]any{"breaker": Noted{Server: server, Result: r}})
@@ -89,6 +92,10 @@ func TestWhatOpens(t *testing.T) {
 		"what was stopped says nothing":    {[]call{{"a", "s", Unreachable, 4}, {"a", "s", Void, 9}}, nil},
 		"nor does it end a row":            {[]call{{"a", "s", Unreachable, 4}, {"a", "s", Void, 1}, {"a", "s", Unreachable, 1}}, []string{"a@s", "s"}},
 		"a server that died in its call":   {[]call{{"a", "s", Broken, 1}, {"a", "s", Unreachable, 4}, {"a", "t", Broken, 1}, {"a", "t", Unreachable, 4}}, []string{"a@s", "a@t"}},
+		"a model, as a server":             {[]call{{"a", "model:m@1", Unreachable, 5}}, []string{"a@model:m@1", "model:m@1"}},
+		"two models, which count as one":   {[]call{{"a", "model:m", Broken, 5}, {"a", "model:n", Broken, 5}}, []string{"a@model:m", "a@model:n"}},
+		"a model and a server":             {[]call{{"a", "model:m", Broken, 5}, {"a", "s", Broken, 5}}, []string{"a@model:m", "a@s", "agent:a"}},
+		"another model's success":          {[]call{{"a", "model:m", Unreachable, 4}, {"a", "model:m.5", Answered, 1}, {"a", "model:m", Unreachable, 1}}, []string{"a@model:m", "model:m"}},
 		"the principal of recommendations": {[]call{{"recommendation:a", "s", Refused, 5}}, []string{"a@s"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -303,7 +310,7 @@ func TestTheLogHasTheState(t *testing.T) {
 		results := []Result{Answered, Void, Unreachable, Broken, Refused}
 		for range rapid.IntRange(0, 60).Draw(t, "steps") {
 			agent := rapid.SampledFrom([]string{"a", "b"}).Draw(t, "agent")
-			server := rapid.SampledFrom([]string{"s", "t"}).Draw(t, "server")
+			server := rapid.SampledFrom([]string{"s", "t", "model:m", "model:m.1@x"}).Draw(t, "server")
 			switch rapid.IntRange(0, 9).Draw(t, "what") {
 			case 0:
 				w.at = w.at.Add(time.Duration(rapid.IntRange(1, 60).Draw(t, "seconds")) * time.Second)

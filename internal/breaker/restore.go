@@ -112,7 +112,7 @@ func (b *Breakers) restoreOutcome(e *audit.Entry) {
 		return
 	}
 	for _, k := range b.byName {
-		if k.server != "" && strings.HasPrefix(e.Operation, k.server+".") && (k.kind == Server || k.agent == of) {
+		if serves(k.server, e.Operation) && (k.kind == Server || k.agent == of) {
 			k.hard, k.soft, k.own = 0, nil, 0
 		}
 	}
@@ -122,6 +122,9 @@ func (b *Breakers) restoreOutcome(e *audit.Entry) {
 func parse(name string) (of, server string) {
 	if of, is := strings.CutPrefix(name, "agent:"); is {
 		return of, ""
+	}
+	if _, is := Model(name); is { // which may have an '@'
+		return "", name
 	}
 	if of, server, is := strings.Cut(name, "@"); is {
 		return of, server

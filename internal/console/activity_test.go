@@ -69,7 +69,7 @@ func TestOverviewOfWhatWaits(t *testing.T) {
 	}
 	w.c.o.Counters = counters
 	w.c.o.Clock = func() time.Time { return asked.Add(28*time.Minute + time.Second) }
-	contains(t, w.ask("viewer", "/", nil).Body.String(), `Needs you <small>2</small>`, `<a href="/approvals">All 2</a>, the oldest request is from 28 min ago`, `<span class="soft">blocked: no such tool</span>`)
+	contains(t, w.ask("viewer", "/", nil).Body.String(), `Needs you <small>2</small>`, `<a href="/approvals">All 2</a>, the oldest request is from 28 min ago`, `<span class="soft">refused mostly: no such tool</span>`)
 
 	standing := w.g.Standing()
 	if err := standing.Quarantine(t.Context(), "planner", "tried <the> bank", "person:ann"); err != nil {

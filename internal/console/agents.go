@@ -115,7 +115,8 @@ type agentPage struct {
 	Difference approved.Difference
 	Sessions   []session.Session // open ones, newest first
 	Quotas     []quota.Status
-	Next       *session.Next // a person ordered that its next conversation is a fresh session
+	Breakers   []shownBreaker // of it, that are open
+	Next       *session.Next  // a person ordered that its next conversation is a fresh session
 	AtLeast    bool
 	Missing    string
 	Exact      []piece
@@ -162,6 +163,7 @@ func (c *Console) showAgent(w http.ResponseWriter, r *http.Request, p identity.P
 	if d.Quotas, err = c.o.Gateway.Quotas(ctx, id); err != nil {
 		d.Missing = c.missing("an agent's quotas", err)
 	}
+	d.Breakers = slices.DeleteFunc(c.openBreakers(false), func(b shownBreaker) bool { return b.Agent != id })
 	d.AtLeast = len(open.Sessions) == countedSessions
 	if d.Next, err = c.o.Gateway.Ordered(ctx, id); err != nil {
 		d.Missing = c.missing("an agent's sessions", err)

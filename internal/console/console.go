@@ -195,6 +195,7 @@ func routes() []route {
 		{"POST", "/kill", operator, (*Console).kill},
 		{"POST", "/unkill", operator, (*Console).unkill},
 		{"POST", "/reload", []identity.Role{identity.Admin}, (*Console).reload},
+		{"POST", "/breakers/reset", operator, (*Console).resetBreaker},
 
 		{"GET", "/approvals", Readers, (*Console).approvals},
 		{"GET", "/approvals/count", Readers, (*Console).waitingCount},

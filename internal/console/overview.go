@@ -10,6 +10,7 @@ import (
 
 	"sallyport.example/internal/anchor"
 	"sallyport.example/internal/audit"
+	"sallyport.example/internal/breaker"
 	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/desk"
 	"sallyport.example/internal/fault"
@@ -55,6 +56,7 @@ type overviewPage struct {
 	Tools       []catalogue.Tool // that wait to be accepted
 	Servers     []ServerStatus
 	Down        int
+	Breakers    []shownBreaker // that are open
 	Troubled    []Deliveries   // channels whose messages did not arrive, for operators
 	Changes     []Change       // of configuration and declarations, for operators and auditors
 	Loaded      *Configuration // the configuration in force; nil: not known
@@ -66,6 +68,27 @@ type overviewPage struct {
 	Anchor      *anchor.Status
 	Entries     []audit.Entry // newest first
 	SignIns     []signedIn    // of the person
+}
+
+// shownBreaker is a circuit breaker as pages show it.
+type shownBreaker struct {
+	breaker.State
+	Model  string // the model that Server stands for; "": a server
+	Typed  string // why somebody wants to reset it
+	Resets bool   // the person may
+}
+
+// openBreakers are the circuit breakers that are open, by name.
+func (c *Console) openBreakers(resets bool) (all []shownBreaker) {
+	for _, b := range c.o.Gateway.Breakers() {
+		if b.Since == nil {
+			continue
+		}
+		s := shownBreaker{State: b, Resets: resets}
+		s.Model, _ = breaker.Model(b.Server)
+		all = append(all, s)
+	}
+	return all
 }
 
 type stoppedAgent struct {
@@ -133,6 +156,7 @@ func (c *Console) overviewOf(r *http.Request, p identity.Principal) overviewPage
 				d.Down++
 			}
 		}
+		d.Breakers = c.openBreakers(d.Operator)
 		for _, t := range c.o.Gateway.Catalogue().ToolViews() {
 			if d.Activity != nil {
 				d.Activity.classify(t)
@@ -234,6 +258,27 @@ func (c *Console) kill(w http.ResponseWriter, r *http.Request, p identity.Princi
 
 func (c *Console) unkill(w http.ResponseWriter, r *http.Request, p identity.Principal) {
 	c.flip(w, r, p, c.o.Gateway.Standing().Enable)
+}
+
+// resetBreaker closes a circuit breaker by a person's word.
+func (c *Console) resetBreaker(w http.ResponseWriter, r *http.Request, p identity.Principal) {
+	name, reason := r.PostForm.Get("name"), r.PostForm.Get("reason")
+	err := checkReason(reason)
+	if err == nil {
+		err = c.o.Gateway.ResetBreaker(r.Context(), name, reason, p.String())
+	}
+	if err == nil {
+		http.Redirect(w, r, "/#breakers", http.StatusSeeOther)
+		return
+	}
+	d := c.overviewOf(r, p)
+	d.Problem = problemOf(err)
+	for i := range d.Breakers {
+		if d.Breakers[i].Name == name {
+			d.Breakers[i].Typed = reason
+		}
+	}
+	c.showOverview(w, r, p, fault.Of(err).Code.HTTPStatus(), d)
 }
 
 // flip switches all agents off or on, from memory: nothing here waits for the store.

@@ -313,7 +313,7 @@ func TestPagesRoles(t *testing.T) {
 		{"/agents/worker/quarantine", url.Values{}, "operator"}, {"/knowledge", nil, reader}, {"/knowledge/doc_0", nil, reader}, {"/knowledge/add", url.Values{}, "operator"}, {"/knowledge/snapshots", url.Values{}, "operator"},
 		{"/knowledge/withdraw", url.Values{}, "operator"}, {"/knowledge/doc_0/versions", url.Values{}, "operator"}, {"/knowledge/doc_0/delete", url.Values{}, "operator"},
 		{"/knowledge/doc_0/restore", url.Values{}, "operator"}, {"/knowledge/doc_0/labels", url.Values{}, "operator"}, {"/knowledge/doc_0/erase", url.Values{}, ""},
-		{"/agents/worker/restore", url.Values{}, "operator"}, {"/agents/worker/next", url.Values{}, "operator"},
+		{"/breakers/reset", url.Values{}, "operator"}, {"/agents/worker/restore", url.Values{}, "operator"}, {"/agents/worker/next", url.Values{}, "operator"},
 	} {
 		for _, role := range append([]string{"", "none"}, all...) {
 			got := w.ask(role, c.path, c.form).Code

@@ -62,14 +62,25 @@ func Hosting(e Effect, parameters []byte) (_ Effect, tools []string) {
 	return m, tools
 }
 
+// ProviderFails tells whether a result is a provider's own error that says something of the provider: that it failed, waited for too long, or has too much to do.
+func ProviderFails(e Effect, result json.RawMessage) bool {
+	status := providerStatus(e, result)
+	return status >= 500 || status == http.StatusTooManyRequests || status == http.StatusRequestTimeout
+}
+
 // ProviderFailed tells whether a result is a provider's own error that says nothing of the request (5xx).
 func ProviderFailed(e Effect, result json.RawMessage) bool {
+	return providerStatus(e, result) >= 500
+}
+
+// providerStatus is the HTTP status of a model's answer; 0 of everything else.
+func providerStatus(e Effect, result json.RawMessage) int {
 	if !Asks(e) {
-		return false
+		return 0
 	}
 	raw, _ := call.Get(result, "status")
-	status, err := strconv.Atoi(string(raw))
-	return err == nil && status >= 500
+	status, _ := strconv.Atoi(string(raw))
+	return status
 }
 
 // AskInstead is a request to a model as one to another.

@@ -285,6 +285,9 @@ type Verdict struct {
 	ApprovalID *string   `json:"approval_id"`
 	RequestID  string    `json:"request_id"`
 
+	// Again is when the same request may be tried again; 0: nobody knows. HTTP has it as Retry-After.
+	Again time.Duration `json:"-"`
+
 	// Only for kill_switch.active (AG-4): SKIPPED and when.
 	Status    string     `json:"status,omitempty"`
 	Timestamp *time.Time `json:"timestamp,omitempty"`

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"sallyport.example/internal/agent"
@@ -115,7 +116,9 @@ func (g *Gateway) BreakerOpen(agent string) error {
 		return nil
 	}
 	v := judge.BreakerOpen(shownBreaker(b), g.now())
-	return fault.New(fault.BreakerOpen, "%s", v.Reason).Try("%s", v.Remedies[0].Text)
+	e := fault.New(fault.BreakerOpen, "%s", v.Reason).Try("%s", v.Remedies[0].Text)
+	e.Again = v.Again
+	return e
 }
 
 // restoreBreakers takes their state from the log.
@@ -165,10 +168,13 @@ func (g *Gateway) writeBreaker(ctx context.Context, e breaker.Event, by, reason 
 	return err
 }
 
-// server is the server that the call goes to; "" for what the gateway does itself. What an agent reaches through comm.* is no server of the operator's, and
-// providers of models have no breakers yet.
+// server is the server, or the model, that the call goes to; "" for what the gateway does itself. What an agent reaches through comm.* is no server of the
+// operator's. Each model counts by itself: one may be overloaded while another of its provider answers, and takes its place.
 func (c *crossing) server() string {
-	if c.op.Command != nil || c.op.Model != nil {
+	switch {
+	case c.op.Model != nil:
+		return breaker.ModelServer(c.op.Model.ID)
+	case c.op.Command != nil:
 		return ""
 	}
 	return c.op.Server
@@ -180,11 +186,17 @@ func shownBreaker(b *breaker.Blocked) *judge.Breaker {
 		return nil
 	}
 	what := "the server " + b.Name
-	switch b.Kind {
-	case breaker.OfAgent:
+	id, model := breaker.Model(b.Name)
+	switch {
+	case b.Kind == breaker.OfAgent:
 		what = "this agent"
-	case breaker.Pair:
+	case b.Kind == breaker.Pair:
 		what = "this agent's calls to the server"
+		if _, server, _ := strings.Cut(b.Name, "@"); strings.HasPrefix(server, breaker.ModelServer("")) {
+			what = "this agent's requests to the model"
+		}
+	case model:
+		what = "the model " + id
 	}
 	return &judge.Breaker{Name: b.Name, What: what, Cause: b.Cause, Since: b.Since, Retry: b.Retry}
 }
@@ -224,8 +236,10 @@ func (c *crossing) endedAs(out *outcome, err error) breaker.Result {
 	switch {
 	case c.server() == "":
 		return breaker.Void
-	case err == nil && out.entry.Code == string(fault.ResultInvalid):
+	case err == nil && out.entry.Code == string(fault.ResultInvalid), err == nil && effect.ProviderFails(c.effect, out.result):
 		return breaker.Broken
+	case err == nil && effect.Asks(c.effect): // an error of its provider's about the request, too
+		return breaker.Answered
 	case err == nil && out.entry.Decision == "ok", err == nil && !counts:
 		return breaker.Answered
 	case err == nil:
@@ -238,7 +252,7 @@ func (c *crossing) endedAs(out *outcome, err error) breaker.Result {
 			return breaker.Refused
 		}
 		return breaker.Answered
-	case slices.ContainsFunc([]error{standing.ErrKilled, errClosed, errStopping, limit.ErrBudget, context.Canceled}, func(cause error) bool { return errors.Is(err, cause) }):
+	case slices.ContainsFunc([]error{standing.ErrKilled, errClosed, errStopping, errUntaken, limit.ErrBudget, context.Canceled}, func(cause error) bool { return errors.Is(err, cause) }):
 		return breaker.Void
 	}
 	switch fault.Of(err).Code {

@@ -179,7 +179,12 @@ func (c *crossing) canFallBack(a Answer, failure string, err error) Answer {
 
 // blocked does the same for a call that was refused because a circuit breaker is open, or its server could not list its tools, so that nothing of it was sent.
 func (c *crossing) blocked(a Answer) Answer {
-	if a.Verdict.Code != fault.BreakerOpen && a.Verdict.Code != fault.UpstreamFailed || c.beside == nil || c.g.breakers.Look(c.agent, "") != nil { // the agent's own is in the way of both
+	switch {
+	case a.Verdict.Code != fault.BreakerOpen && a.Verdict.Code != fault.UpstreamFailed, c.g.breakers.Look(c.agent, "") != nil: // the agent's own is in the way of both
+		return a
+	case effect.Asks(c.effect):
+		return c.askInstead(a, a.Verdict.Reason)
+	case c.beside == nil:
 		return a
 	}
 	return c.callInstead(a, a.Verdict.Reason)

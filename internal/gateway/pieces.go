@@ -4,6 +4,8 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
+	"fmt"
 	"hash"
 	"time"
 
@@ -13,6 +15,9 @@ import (
 	"sallyport.example/internal/session"
 	"sallyport.example/internal/standing"
 )
+
+// errUntaken is the cause of a call that ended because its client took no more of the answer: it says nothing of the provider.
+var errUntaken = errors.New("the client took no more")
 
 // left is what of a result left before the outcome was on record.
 type left struct {
@@ -61,7 +66,7 @@ func (c *crossing) releasePiece(ctx context.Context, piece []byte, text string) 
 	}
 	c.ran.left.add(piece) // before it is written: of a piece that is cut in the middle some has left
 	if err := c.r.Stream(piece); err != nil {
-		return fault.Wrap(err, fault.TimeExceeded, "The client took no more of the answer.")
+		return fault.Wrap(fmt.Errorf("%w: %w", errUntaken, err), fault.TimeExceeded, "The client took no more of the answer.")
 	}
 	return nil
 }

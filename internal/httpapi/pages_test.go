@@ -169,6 +169,7 @@ var pages = []struct{ pattern, needs string }{
 	{"POST /kill", "operator"},
 	{"POST /unkill", "operator"},
 	{"POST /reload", "admin"},
+	{"POST /breakers/reset", "operator"},
 	{"GET /approvals", "viewer approver operator auditor"},
 	{"GET /approvals/count", "viewer approver operator auditor"},
 	{"GET /approvals/plans", "viewer approver operator auditor"},

@@ -279,7 +279,10 @@ func BreakerOpen(b *Breaker, now time.Time) fault.Verdict {
 	if b.Retry.After(now) {
 		when = "One call may try at " + b.Retry.Format(time.RFC3339) + "."
 	}
-	return fault.Refuse("breaker", fault.BreakerOpen, fmt.Sprintf("The circuit breaker of %s is open since %s: %s. %s", b.What, b.Since.Format(time.RFC3339), b.Cause, when),
-		fault.Remedy{Kind: "wait", Text: fmt.Sprintf("Try again in %s.", max(b.Retry.Sub(now), time.Second).Round(time.Second))},
+	again := max(b.Retry.Sub(now), time.Second).Round(time.Second)
+	v := fault.Refuse("breaker", fault.BreakerOpen, fmt.Sprintf("The circuit breaker of %s is open since %s: %s. %s", b.What, b.Since.Format(time.RFC3339), b.Cause, when),
+		fault.Remedy{Kind: "wait", Text: fmt.Sprintf("Try again in %s.", again)},
 		fault.Remedy{Kind: "ask_person", Text: "An operator can look at what fails, and reset it: sallyport breaker reset " + b.Name})
+	v.Again = again
+	return v
 }

@@ -314,6 +314,9 @@ func (a *asked) fail(status int, v fault.Verdict) {
 	if !failure(v.Code) {
 		a.w.Header().Set("X-Should-Retry", "false")
 	}
+	if v.Again > 0 {
+		a.w.Header().Set("Retry-After", strconv.Itoa(int(v.Again.Seconds())))
+	}
 	message := cmp.Or(v.Reason, v.Code.Sentence())
 	if v.Code == fault.RequestMalformed && len(v.Because) == 1 && v.Because[0].Detail != "" { // the field
 		message = v.Because[0].Detail + ": " + message
@@ -331,12 +334,12 @@ func (a *asked) fail(status int, v fault.Verdict) {
 	a.write(status, refusal)
 }
 
-// failure tells the codes of what was tried and failed at the provider: its SDK may try again, as without a gateway.
+// failure tells the codes of what was tried and failed at the provider, or fails just now: its SDK may try again, as without a gateway.
 func failure(c fault.Code) bool {
-	return c == fault.UpstreamFailed || c == fault.FallbackFailed || c == fault.TimeExceeded
+	return c == fault.UpstreamFailed || c == fault.BreakerOpen || c == fault.FallbackFailed || c == fault.TimeExceeded
 }
 
-// statusOf is the HTTP status for a code. What the gateway refuses is 403 whatever the code's status is elsewhere, since SDKs repeat 409, 429 and 5xx by themselves.
+// statusOf is the HTTP status for a code. What the gateway refuses by a rule is 403 whatever the code's status is elsewhere, since SDKs repeat 409, 429 and 5xx by themselves.
 func statusOf(err error, c fault.Code) int {
 	if err != nil {
 		if status := web.Status(err); status != fault.Of(err).Code.HTTPStatus() {
@@ -344,7 +347,7 @@ func statusOf(err error, c fault.Code) int {
 		}
 	}
 	switch c {
-	case fault.RequestMalformed, fault.CredentialMissing, fault.NotFound, fault.UpstreamFailed, fault.FallbackFailed, fault.TimeExceeded, fault.StoreUnavailable, fault.AuditUnavailable, fault.Internal:
+	case fault.RequestMalformed, fault.CredentialMissing, fault.NotFound, fault.UpstreamFailed, fault.BreakerOpen, fault.FallbackFailed, fault.TimeExceeded, fault.StoreUnavailable, fault.AuditUnavailable, fault.Internal:
 		return c.HTTPStatus()
 	case fault.ResultInvalid, fault.ResultTooLarge, fault.OutputInvalid:
 		return http.StatusBadGateway

@@ -15,6 +15,7 @@ import (
 	"mime"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
 	"regexp"
 	"slices"
@@ -81,22 +82,16 @@ func (s *Set) Replace(all []Model) {
 // Close closes the connections that nobody uses.
 func (s *Set) Close() { s.transport.CloseIdleConnections() }
 
-// dialError marks a request that found no connection: it certainly never left.
-type dialError struct{ err error }
+// unsentError marks a request that found no connection (no address, no TLS): it certainly never left.
+type unsentError struct{ err error }
 
-func (e *dialError) Error() string { return e.err.Error() }
-func (e *dialError) Unwrap() error { return e.err }
+func (e *unsentError) Error() string { return e.err.Error() }
+func (e *unsentError) Unwrap() error { return e.err }
 
 func newTransport() *http.Transport {
 	dialer := &net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}
 	return &http.Transport{
-		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-			conn, err := dialer.DialContext(ctx, network, address)
-			if err != nil {
-				return nil, &dialError{err}
-			}
-			return conn, nil
-		},
+		DialContext:       dialer.DialContext,
 		ForceAttemptHTTP2: true, TLSHandshakeTimeout: 10 * time.Second, MaxIdleConnsPerHost: 128, IdleConnTimeout: 60 * time.Second,
 		MaxResponseHeaderBytes: 64 << 10, DisableCompression: true,
 	}
@@ -226,7 +221,7 @@ func (s *Set) send(ctx context.Context, m Model, r wire.Request) (*http.Response
 	}
 	u, err := url.Parse(strings.TrimSuffix(address, "/") + r.Form.Path())
 	if err != nil {
-		return nil, &dialError{err}
+		return nil, &unsentError{err}
 	}
 	accept := "application/json"
 	if r.Stream {
@@ -245,11 +240,17 @@ func (s *Set) send(ctx context.Context, m Model, r wire.Request) (*http.Response
 	case m.Key != "":
 		h["Authorization"] = []string{"Bearer " + m.Key}
 	}
+	var connected atomic.Bool
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { connected.Store(true) }})
 	req := (&http.Request{Method: http.MethodPost, URL: u, Host: u.Host, Header: h, ProtoMajor: 1, ProtoMinor: 1}).WithContext(ctx)
 	req.ContentLength = int64(len(r.Body))
 	req.Body = io.NopCloser(bytes.NewReader(r.Body))
 	req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(r.Body)), nil }
-	return s.transport.RoundTrip(req) // not http.Client: that follows redirects
+	resp, err := s.transport.RoundTrip(req) // not http.Client: that follows redirects
+	if err != nil && !connected.Load() {
+		err = &unsentError{err}
+	}
+	return resp, err
 }
 
 // failed is the error of a request without an answer. It has nothing of the request in it.
@@ -260,7 +261,7 @@ func failed(ctx context.Context, err error) error {
 		}
 		return ctx.Err()
 	}
-	if unsent := (*dialError)(nil); errors.As(err, &unsent) {
+	if unsent := (*unsentError)(nil); errors.As(err, &unsent) {
 		return &fault.NotDispatched{Err: fault.Wrap(err, fault.UpstreamFailed, "The provider can't be reached.")}
 	}
 	return fault.Wrap(err, fault.UpstreamFailed, "The connection to the provider broke before its answer had come.")

@@ -19,7 +19,7 @@ func TestModelsFallBack(t *testing.T) {
 	config := p.config("[internal, pii], fallback: "+spare) + fmt.Sprintf("  - {id: %s, provider: anthropic, base_url: %q, labels: [internal]}\n", spare, p.url)
 	config = strings.Replace(config, "fallback: "+spare+"}\n  - {id: "+spare, "fallback: "+poor+"}\n  - {id: "+poor+", provider: openai, base_url: "+fmt.Sprintf("%q", p.url)+"}\n  - {id: "+spare, 1)
 	may := strings.Replace(declaration("bot"), "models: []", "models: ["+claude+", "+spare+"]", 1)
-	w := start(t, config, may, thinker("alone"))
+	w := start(t, config+"breakers: {failures: 100}\n", may, thinker("alone"))
 	f := streamed["messages"]
 	overloaded := func(rw http.ResponseWriter) {
 		rw.Header().Set("Content-Type", "application/json")

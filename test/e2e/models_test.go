@@ -302,7 +302,7 @@ func TestModelRequestsThatDoNotPass(t *testing.T) {
 // What a provider answers besides an answer.
 func TestModelProvidersMisbehave(t *testing.T) {
 	p := newModelProvider(t)
-	w := start(t, p.config("[]"), thinker("bot"))
+	w := start(t, p.config("[]")+"breakers: {failures: 100}\n", thinker("bot"))
 	const answer = `{"id":"c1","object":"chat.completion","created":1,"model":%q,"choices":[{"index":0,"message":{"role":"assistant","content":"Hello."},"finish_reason":"stop"}]}`
 	say := func(status int, media, body string) func(w http.ResponseWriter, _ modelRequest) bool {
 		return func(w http.ResponseWriter, _ modelRequest) bool {

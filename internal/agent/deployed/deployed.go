@@ -518,7 +518,7 @@ func logged(f *Facts) Box {
 }
 
 func breakers(f *Facts) Box {
-	b := Box{Question: "Circuit breakers configured", Answer: Yes, Reason: "Every server, and every agent at a server, has a circuit breaker, and so has every agent. Providers of models have none yet."}
+	b := Box{Question: "Circuit breakers configured", Answer: Yes, Reason: "Every server and every model has a circuit breaker, every agent at each of them, and every agent."}
 	b.Evidence = []string{fmt.Sprintf("opens at %s in a row, and lets a call try after %s", sentence.Count(f.Breakers.Failures, "failure"), f.Breakers.Wait), sentence.Count(len(f.Breakers.Open), "circuit breaker") + " open now"}
 	if f.Breakers.Failures < 1 {
 		b.Answer, b.Reason, b.Remedy = Unseen, "The thresholds of the circuit breakers are not known.", "See sallyport breaker list."
