@@ -8,6 +8,7 @@ package effect
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"time"
@@ -112,7 +113,7 @@ type Result struct {
 
 	Labels  []string        // labels that it brings besides those of the operation
 	Looked  []string        // texts in it as its reader puts them together, for the detector: JSON has only their pieces
-	Calls   []string        // functions that a model's answer asks its client to call, by name
+	Calls   []Function      // functions that a model's answer asks its client to call
 	Given   []string        // what it gives them as arguments, each once
 	Unknown int             // events of a model's answer that are of no known form
 	Clean   bool            // it makes no session untrusted
@@ -120,6 +121,14 @@ type Result struct {
 	Sealed  bool            // the log has neither the result nor a hash of it
 	// Confirms are the trusted records in a result whose text is not kept: a list of objects; nil: none.
 	Confirms json.RawMessage
+}
+
+// Function is a function of an agent's own program, as a request to a model describes it.
+type Function struct{ Name, Description string }
+
+// Hash is the function's, of a fixed length.
+func (f Function) Hash() [sha256.Size]byte {
+	return sha256.Sum256([]byte(f.Name + "\x00" + f.Description))
 }
 
 // Failure says what a failure of Act means.

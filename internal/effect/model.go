@@ -244,7 +244,7 @@ func (m model) answered(asked wire.Request, answer wire.Response) (Result, error
 			return Result{Record: result.Record}, err
 		}
 	}
-	result.called(wire.CallsIn(asked.Form, answer.Body), nil)
+	result.called(asked, wire.CallsIn(asked.Form, answer.Body), nil)
 	return result, err
 }
 
@@ -280,7 +280,11 @@ func (m model) matches(asked wire.Request, texts [][]byte) error {
 }
 
 // called notes what the answer asks its client to call. pieces are arguments that came in pieces; some come whole as well.
-func (r *Result) called(calls []wire.Called, pieces []string) {
+func (r *Result) called(asked wire.Request, calls []wire.Called, pieces []string) {
+	if len(calls) == 0 && len(pieces) == 0 {
+		return
+	}
+	described := wire.Described(asked.Form, asked.Body)
 	seen := map[string]bool{"": true}
 	give := func(arguments string) {
 		if !seen[arguments] {
@@ -288,7 +292,7 @@ func (r *Result) called(calls []wire.Called, pieces []string) {
 		}
 	}
 	for _, one := range calls {
-		r.Calls = append(r.Calls, one.Name)
+		r.Calls = append(r.Calls, Function{one.Name, described[one.Name]})
 		give(one.Arguments)
 	}
 	for _, text := range pieces {
@@ -381,7 +385,7 @@ func (m model) stream(ctx context.Context, r Run, asked wire.Request) (Result, e
 			pieces = append(pieces, text.String())
 		}
 	}
-	result.called(calls, pieces)
+	result.called(asked, calls, pieces)
 	return result, err
 }
 

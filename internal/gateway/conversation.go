@@ -21,13 +21,34 @@ import (
 // maxSaid bounds what is remembered of one session's conversation: beyond it, parts are read again in every turn, and bring their labels again.
 const maxSaid = 1 << 16
 
-// said is what this process remembers of the conversation of a session with its models, by hashes: the parts of requests whose labels the session got, and
-// the texts that results delivered to it. After a restart everything is read anew.
+// said is what this process remembers of the conversation of a session with its models, by hashes: the parts of requests whose labels the session got,
+// the texts that results delivered to it, and the tools that it was given. After a restart everything is read anew, and no tool was given until a list is read again.
 type said struct {
 	mu        sync.Mutex // guards the rest
 	under     *settings  // those that the parts were read by
 	parts     map[[sha256.Size]byte]struct{}
 	delivered map[[sha256.Size]byte]struct{}
+	given     map[[sha256.Size]byte]struct{}
+}
+
+// gives remembers a tool that was given to the session.
+func (s *said) gives(tool effect.Function) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.given == nil {
+		s.given = map[[sha256.Size]byte]struct{}{}
+	}
+	if len(s.given) < maxSaid {
+		s.given[tool.Hash()] = struct{}{}
+	}
+}
+
+// gave tells whether the tool was given to the session.
+func (s *said) gave(tool effect.Function) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, ok := s.given[tool.Hash()]
+	return ok
 }
 
 // has tells whether a part was read before, under the same settings.
@@ -131,22 +152,40 @@ func (c *crossing) delivers(result json.RawMessage) {
 // maxOutside bounds how many functions of one answer are named on record.
 const maxOutside = 16
 
+// Gave notes the definitions of tools that the principal's agent is given: what a model then calls by these names, described like this, are tools of this gateway.
+// Where the credential has no session, nothing is noted.
+func (g *Gateway) Gave(ctx context.Context, p identity.Principal, definitions []json.RawMessage) {
+	if len(g.settings.Load().Models) == 0 || len(definitions) == 0 {
+		return
+	}
+	l, err := g.sessionOf(ctx, p, "")
+	if err != nil {
+		return
+	}
+	for _, d := range definitions {
+		name, _ := call.GetText(d, "name")
+		description, _ := call.GetText(d, "description")
+		l.said.gives(effect.Function{Name: name, Description: description})
+	}
+}
+
+// ownPrefix stands before the names of this gateway's tools in clients that have it by the name that `client config` writes.
+const ownPrefix = "mcp__sallyport__"
+
 // ungoverned are those of the functions that a model's answer asks its client to call which are nothing of this gateway, each with how often: what the client
-// does there, nobody here sees. Clients put their own name for the gateway before a tool's name, with two underscores between.
-func (c *crossing) ungoverned(calls []string) (outside map[string]int) {
-	_, snap := c.g.view()
-	for _, name := range calls {
-		own := name
-		if i := strings.LastIndex(name, "__"); i >= 0 {
-			own = name[i+2:]
-		}
-		if snap.Lookup(name) != nil || snap.Lookup(own) != nil || strings.HasPrefix(own, "sallyport_") {
+// does there, nobody here sees. A tool of this gateway is one that the session was given, by its name and with its description, which another server's or the
+// client's own of that name does not have; a tool without a description can't be told from those.
+func (c *crossing) ungoverned(calls []effect.Function) (outside map[string]int) {
+	for _, f := range calls {
+		own := effect.Function{Name: strings.TrimPrefix(f.Name, ownPrefix), Description: f.Description}
+		if f.Description != "" && c.live.said.gave(own) {
 			continue
 		}
 		if outside == nil {
 			outside = map[string]int{}
 		}
-		if name = plainName(name); outside[name] == 0 && len(outside) >= maxOutside {
+		name := plainName(f.Name)
+		if outside[name] == 0 && len(outside) >= maxOutside {
 			name = "(others)"
 		}
 		outside[name]++

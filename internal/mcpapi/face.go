@@ -47,6 +47,8 @@ type Gateway interface {
 	Operations(ctx context.Context, p identity.Principal) []*catalogue.Operation
 	Listing(ctx context.Context, p identity.Principal) ([]*catalogue.Operation, error)
 	Offers(ctx context.Context, p identity.Principal, kind call.Kind) []catalogue.Offer
+	// Gave notes the definitions of tools that a list is about to give.
+	Gave(ctx context.Context, p identity.Principal, definitions []json.RawMessage)
 	// SystemPrompt is the planning constraint for the principal's session.
 	SystemPrompt(ctx context.Context, p identity.Principal) (string, error)
 	Manifest(ctx context.Context, p identity.Principal, sessionID string) (any, error)

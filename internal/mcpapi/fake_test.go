@@ -202,6 +202,8 @@ func (f *fake) Listing(ctx context.Context, p identity.Principal) ([]*catalogue.
 	return f.Operations(ctx, p), nil
 }
 
+func (*fake) Gave(context.Context, identity.Principal, []json.RawMessage) {}
+
 func (f *fake) Offers(_ context.Context, _ identity.Principal, kind call.Kind) []catalogue.Offer {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -81,6 +81,13 @@ func (f *Face) list(ctx context.Context, p identity.Principal, req *request, mod
 	if more {
 		items = items[:pageSize]
 	}
+	if member == "tools" {
+		definitions := make([]json.RawMessage, len(items))
+		for i, it := range items {
+			definitions[i] = it.definition
+		}
+		f.g.Gave(ctx, p, definitions)
+	}
 	b := append([]byte(`{"`), member...)
 	b = append(b, `":[`...)
 	for i, it := range items {

@@ -39,6 +39,11 @@ func (c *carried) think(ctx context.Context) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	definitions := make([]json.RawMessage, len(listed))
+	for i, t := range listed {
+		definitions[i] = t.Definition
+	}
+	g.Gave(ctx, p, definitions)
 	task, err := c.prompt()
 	if err != nil {
 		return nil, err

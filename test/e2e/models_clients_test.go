@@ -2,12 +2,15 @@ package e2e
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -106,6 +109,9 @@ func TestCodex(t *testing.T) {
 	if len(sent) != 3 || !strings.Contains(sent[1].body, "it is 42") || !strings.Contains(sent[2].body, session) {
 		t.Errorf("%d requests; the last: %s", len(sent), sent[len(sent)-1].body)
 	}
+	if got := ungovernedOf(w, session); got != "exec_command" {
+		t.Errorf("calls that the gateway does not see: %s", got)
+	}
 
 	before = len(p.requests())
 	session, token = w.open("bot")
@@ -140,6 +146,19 @@ func TestCodex(t *testing.T) {
 	w.sane()
 }
 
+// ungovernedOf are the functions that are on record in a session as none of the gateway's, sorted.
+func ungovernedOf(w *world, session string) string {
+	var all []string
+	for _, e := range outcomes(w) {
+		var detail struct{ Ungoverned map[string]int }
+		if e.Session == session && json.Unmarshal(e.Detail, &detail) == nil {
+			all = append(all, slices.Collect(maps.Keys(detail.Ungoverned))...)
+		}
+	}
+	slices.Sort(all)
+	return strings.Join(all, " ")
+}
+
 // Claude Code asks its model with what `client config` prints and nothing else, offers it no tool that the provider runs, and repeats no request that was
 // refused.
 func TestClaudeCodeSettings(t *testing.T) {
@@ -151,12 +170,16 @@ func TestClaudeCodeSettings(t *testing.T) {
 			return false
 		}
 		h.Header().Set("Content-Type", "text/event-stream")
+		if strings.Contains(r.body, "Use your tools.") && strings.Contains(r.body, gatewayTool) && !strings.Contains(r.body, `"tool_result"`) {
+			_, _ = io.WriteString(h, f.begin+f.text("Hello ")+strings.NewReplacer("delete_all", gatewayTool+"sallyport_status", `{\"a\"`, `{\"manifest\"`, `:1}"`, `:true}"`).Replace(strings.Join(f.act, "")))
+			return true
+		}
 		_, _ = io.WriteString(h, f.begin+f.text("Hello there.")+f.act[0]+strings.Replace(f.act[5], "tool_use", "end_turn", 1)+f.act[6])
 		return true
 	})
-	ask := func(token, words string) (string, error) {
+	ask := func(token, words string, more ...string) (string, error) {
 		settings := w.configured(token, "claude-code")
-		return clientRun(t, token, map[string]string{".claude/settings.json": settings[len(settings)-1]}, npm(t, "@anthropic-ai/claude-code-linux-x64/claude"), "-p", words)
+		return clientRun(t, token, map[string]string{".claude/settings.json": settings[len(settings)-1]}, append([]string{npm(t, "@anthropic-ai/claude-code-linux-x64/claude"), "-p", words}, more...)...)
 	}
 	_, token := w.open("bot")
 	out, err := ask(token, "Say hello.")
@@ -170,6 +193,17 @@ func TestClaudeCodeSettings(t *testing.T) {
 	}
 	before := len(p.requests())
 	session, token := w.open("bot")
+	servers := `{"mcpServers":{"sallyport":{"type":"http","url":"` + w.agent + `/mcp","headers":{"Authorization":"Bearer ` + token + `"}}}}`
+	out, err = ask(token, "Use your tools.", "--mcp-config", servers, "--strict-mcp-config", "--allowedTools", strings.TrimSuffix(gatewayTool, "__"))
+	sent := p.requests()
+	if err != nil || !strings.Contains(out, "Hello there.") || !strings.Contains(sent[len(sent)-1].body, session) {
+		t.Errorf("%v\n%s\n%s", err, out, sent[len(sent)-1].body)
+	}
+	if got := ungovernedOf(w, session); got != "" {
+		t.Errorf("calls that the gateway does not see: %s", got)
+	}
+	before = len(p.requests())
+	session, token = w.open("bot")
 	if out, err = ask(token, "Pay DE89 3704 0044 0532 0130 00."); err == nil || !strings.Contains(out, "release") {
 		t.Errorf("%v\n%s", err, out)
 	}

@@ -229,42 +229,38 @@ func TestChannelsAreScreened(t *testing.T) {
 	w.close(t)
 }
 
+// callOfForm is an answer that asks to call a function with arguments that look like orders to an agent, whole or in pieces.
+func callOfForm(form, function string, streams bool) string {
+	args := `{"a":` + quote(ordersAgent) + `}`
+	said := map[string]string{
+		"messages":  `{"id":"msg_1","type":"message","role":"assistant","model":"` + claude + `","content":[{"type":"tool_use","id":"t1","name":"delete_all","input":` + args + `}],"stop_reason":"tool_use","usage":{"input_tokens":3,"output_tokens":2}}`,
+		"chat":      `{"id":"c1","object":"chat.completion","created":1,"model":"` + gpt + `","choices":[{"index":0,"message":{"role":"assistant","content":null,"tool_calls":[{"id":"t1","type":"function","function":{"name":"delete_all","arguments":` + quote(args) + `}}]},"finish_reason":"tool_calls"}]}`,
+		"responses": `{"id":"r1","object":"response","created_at":1,"status":"completed","model":"` + gpt + `","output":[{"id":"fc_1","type":"function_call","call_id":"t1","name":"delete_all","arguments":` + quote(args) + `}]}`,
+	}[form]
+	if streams { // in place of the arguments {"a":1}, which are cut in two
+		act := strings.ReplaceAll(strings.Join(streamed[form].act, ""), `{\"a\":1}`, strings.Trim(quote(args), `"`))
+		act = strings.ReplaceAll(act, `:1}"`, strings.TrimPrefix(strings.Trim(quote(args), `"`), `{\"a\"`)+`"`)
+		said = streamed[form].begin + streamed[form].text("Hello there ") + act
+	}
+	return strings.ReplaceAll(said, "delete_all", function)
+}
+
 // What a model's answer gives to functions of the agent's own program is screened, whole and in pieces: by default a hit is on record and marks the session, with
-// deny the answer is withheld, with observe it is noted. Calls of this gateway's tools are screened when they are made.
+// deny the answer is withheld, with observe it is noted.
 func TestCallsInModelsAnswersAreScreened(t *testing.T) {
-	asOrders := func(s string) string { // in place of the arguments {"a":1}, which are cut in two where they are streamed
-		args := `{"a":` + quote(ordersAgent) + `}`
-		escaped := strings.Trim(quote(args), `"`)
-		s = strings.ReplaceAll(s, `{\"a\":1}`, escaped)
-		s = strings.ReplaceAll(s, `:1}"`, strings.TrimPrefix(escaped, `{\"a\"`)+`"`)
-		return s
-	}
-	whole := map[string]string{
-		"messages":  `{"id":"msg_1","type":"message","role":"assistant","model":"` + claude + `","content":[{"type":"tool_use","id":"t1","name":"delete_all","input":{"a":` + quote(ordersAgent) + `}}],"stop_reason":"tool_use","usage":{"input_tokens":3,"output_tokens":2}}`,
-		"chat":      asOrders(`{"id":"c1","object":"chat.completion","created":1,"model":"` + gpt + `","choices":[{"index":0,"message":{"role":"assistant","content":null,"tool_calls":[{"id":"t1","type":"function","function":{"name":"delete_all","arguments":"{\"a\":1}"}}]},"finish_reason":"tool_calls"}]}`),
-		"responses": asOrders(`{"id":"r1","object":"response","created_at":1,"status":"completed","model":"` + gpt + `","output":[{"id":"fc_1","type":"function_call","call_id":"t1","name":"delete_all","arguments":"{\"a\":1}"}]}`),
-	}
 	for input, want := range map[string]struct{ hit, flagged, withheld bool }{
-		"ask": {true, true, false}, "deny": {true, true, true}, "observe": {true, false, false}, "own": {false, false, false},
+		"ask": {true, true, false}, "deny": {true, true, true}, "observe": {true, false, false},
 	} {
 		t.Run(input, func(t *testing.T) {
 			p := newModelProvider(t)
-			config := p.config("[]")
-			if input != "own" {
-				config += "threat: {input: " + input + "}\n"
-			}
-			w := start(t, config, thinker("bot"))
+			w := start(t, p.config("[]")+"threat: {input: "+input+"}\n", thinker("bot"))
 			for _, form := range []string{"messages", "chat", "responses"} {
 				for _, streams := range []bool{false, true} {
 					name := fmt.Sprintf("%s, streamed: %t", form, streams)
 					body, path := fmt.Sprintf(modelForms[form].body, "Hi."), modelForms[form].path
-					said := whole[form]
+					said := callOfForm(form, "delete_all", streams)
 					if streams {
 						body = streamed[form].body
-						said = streamed[form].begin + streamed[form].text("Hello there ") + asOrders(strings.Join(streamed[form].act, ""))
-					}
-					if input == "own" {
-						said = strings.ReplaceAll(said, "delete_all", "mcp__gateway__sallyport_check")
 					}
 					p.says(func(w http.ResponseWriter, _ modelRequest) bool {
 						kind := "application/json"
@@ -299,4 +295,87 @@ func TestCallsInModelsAnswersAreScreened(t *testing.T) {
 			w.sane()
 		})
 	}
+}
+
+// Calls of this gateway's tools are screened when they are made, and those of all other functions in the answer: a tool of this gateway is one that the session
+// was given over MCP, by its name, with what clients put before it, and with its description. A function that is only named like one is the client's own.
+func TestOnlyToolsThatWereGivenCountAsGoverned(t *testing.T) {
+	p := newModelProvider(t)
+	w := start(t, p.config("[]"), thinker("bot"))
+	const tool = "sallyport_status"
+	// given has a session list its tools, and returns the tool's description.
+	given := func(token string) (description string) {
+		listed, err := w.connect(token, revision1125, nil).ListTools(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, one := range listed.Tools {
+			if one.Name == tool {
+				description = one.Description
+			}
+		}
+		return description
+	}
+	_, other := w.open("bot")
+	of := given(other)
+	for input, c := range map[string]struct {
+		name, namespace, description string // of the function in the request; "given": the description of the tool
+		unlisted, governed           bool
+	}{
+		"by its name":                         {tool, "", "given", false, true},
+		"as Claude Code names it":             {"mcp__sallyport__" + tool, "", "given", false, true},
+		"as Codex names it":                   {tool, "mcp__sallyport", "given", false, true},
+		"never given":                         {tool, "", "given", true, false},
+		"the client's own of that name":       {tool, "", "Tells how the deployment is.", false, false},
+		"the client's own, undescribed":       {tool, "", "", false, false},
+		"another server's":                    {"x__" + tool, "", "given", false, false},
+		"another server's in Claude Code":     {"mcp__other__" + tool, "", "given", false, false},
+		"another server's in Codex":           {tool, "mcp__other", "given", false, false},
+		"one more server between":             {"mcp__sallyport__mcp__sallyport__" + tool, "", "given", false, false},
+		"none of ours":                        {"sallyport_x", "", "given", false, false},
+		"of an operation that nobody may use": {"comm_fetch", "", "given", false, false},
+	} {
+		for form, f := range modelForms {
+			if c.namespace != "" && form != "responses" {
+				continue
+			}
+			for _, streams := range []bool{false, true} {
+				session, token := w.open("bot")
+				description := c.description
+				if description == "given" {
+					description = of
+				}
+				if !c.unlisted {
+					given(token)
+				}
+				head := `"name":` + quote(c.name) + `,"description":` + quote(description)
+				declared := map[string]string{"messages": `{` + head + `,"input_schema":{"type":"object"}}`, "chat": `{"type":"function","function":{` + head + `}}`, "responses": `{"type":"function",` + head + `}`}[form]
+				called := c.name
+				if c.namespace != "" {
+					declared = `{"type":"namespace","name":` + quote(c.namespace) + `,"tools":[` + declared + `]}`
+					called += `","namespace":"` + c.namespace
+				}
+				body, said := fmt.Sprintf(f.body, "Hi."), callOfForm(form, called, streams)
+				if streams {
+					body = streamed[form].body
+				}
+				p.says(func(w http.ResponseWriter, _ modelRequest) bool {
+					kind := "application/json"
+					if streams {
+						kind = "text/event-stream"
+					}
+					w.Header().Set("Content-Type", kind)
+					_, _ = io.WriteString(w, said)
+					return true
+				})
+				status, got := w.post(f.path, token, `{"tools":[`+declared+`],`+body[1:], nil)
+				hits := w.entriesOf(session, func(e client.Entry) bool { return e.Event == "threat.hit" && e.Kind == "outcome" })
+				outside := w.entriesOf(session, func(e client.Entry) bool { return strings.Contains(string(e.Detail), `"ungoverned"`) })
+				if status != 200 || len(hits) == 0 != c.governed || len(outside) == 0 != c.governed {
+					t.Errorf("%s, %s, streamed: %t: %d, hits %+v, outside %+v: %s", input, form, streams, status, hits, outside, got)
+				}
+			}
+		}
+	}
+	w.sane()
 }

@@ -7,10 +7,53 @@ import (
 	"sallyport.example/internal/call"
 )
 
-// Called is a function that an answer asks its client to call. What the client runs by a type of its own goes by that type.
+// Called is a function that an answer asks its client to call. What the client runs by a type of its own goes by that type. One in a namespace has that before its name.
 type Called struct {
 	Name      string
 	Arguments string // as far as they come with the name; "" where they come in pieces
+}
+
+// Described are the functions that a request says its client has, each with its description. One of another type, without a description, or with several has "".
+func Described(form Form, body []byte) map[string]string {
+	all := map[string]string{}
+	put := func(name, kind string, of json.RawMessage) {
+		description, _ := call.GetText(of, "description")
+		if before, is := all[name]; kind != "function" || is && before != description {
+			description = ""
+		}
+		all[name] = description
+	}
+	tools, _ := call.Get(body, "tools")
+	for tool := range call.Elements(tools) {
+		kind, typed := call.GetText(tool, "type")
+		name, _ := call.GetText(tool, "name")
+		switch {
+		case form == Messages && (!typed || kind == "custom"):
+			put(name, "function", tool)
+		case form == Chat:
+			of, _ := call.Get(tool, kind)
+			name, _ = call.GetText(of, "name")
+			put(name, kind, of)
+		case kind == "namespace":
+			within, _ := call.Get(tool, "tools")
+			for one := range call.Elements(within) {
+				kind, _ := call.GetText(one, "type")
+				own, _ := call.GetText(one, "name")
+				put(qualified(name, own), kind, one)
+			}
+		default:
+			put(name, kind, tool)
+		}
+	}
+	return all
+}
+
+// qualified is the name of a function in a namespace; "": it is in none.
+func qualified(namespace, name string) string {
+	if namespace == "" {
+		return name
+	}
+	return strings.TrimSuffix(namespace, "__") + "__" + name
 }
 
 // CallsIn are the functions that a whole answer asks its client to call, in order.
@@ -42,7 +85,8 @@ func calledBy(part json.RawMessage, kind string) []Called {
 		return nil
 	}
 	name, _ := call.GetText(part, "name")
-	return []Called{{name, argumentsOf(part)}}
+	namespace, _ := call.GetText(part, "namespace")
+	return []Called{{qualified(namespace, name), argumentsOf(part)}}
 }
 
 // argumentsOf are the arguments of a call, wherever its form has them: texts as they are, objects as JSON.
