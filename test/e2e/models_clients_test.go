@@ -191,7 +191,6 @@ func TestClaudeCodeSettings(t *testing.T) {
 			t.Errorf("the provider is offered a search: %s", sent.body)
 		}
 	}
-	before := len(p.requests())
 	session, token := w.open("bot")
 	servers := `{"mcpServers":{"sallyport":{"type":"http","url":"` + w.agent + `/mcp","headers":{"Authorization":"Bearer ` + token + `"}}}}`
 	out, err = ask(token, "Use your tools.", "--mcp-config", servers, "--strict-mcp-config", "--allowedTools", strings.TrimSuffix(gatewayTool, "__"))
@@ -202,7 +201,7 @@ func TestClaudeCodeSettings(t *testing.T) {
 	if got := ungovernedOf(w, session); got != "" {
 		t.Errorf("calls that the gateway does not see: %s", got)
 	}
-	before = len(p.requests())
+	before := len(p.requests())
 	session, token = w.open("bot")
 	if out, err = ask(token, "Pay DE89 3704 0044 0532 0130 00."); err == nil || !strings.Contains(out, "release") {
 		t.Errorf("%v\n%s", err, out)
