@@ -13,7 +13,7 @@ func TestBreakersOnPages(t *testing.T) {
 		t.Error("a circuit breaker is open")
 	}
 	for range 5 {
-		w.g.RunEnded(t.Context(), "worker", true)
+		w.g.RunEnded(t.Context(), "worker", "timeout", "")
 	}
 	const says, form = `<strong class="bad">open</strong> agent <a href="/agents/worker">worker</a>`, `action="/breakers/reset"`
 	page := w.ask("viewer", "/", nil).Body.String()

@@ -68,7 +68,8 @@ type Config struct {
 	Claims       ClaimsConfig          `yaml:"claims,omitempty" json:"claims,omitzero" jsonschema:"Against what claims are checked."`
 	Approvals    ApprovalsConfig       `yaml:"approvals,omitempty" json:"approvals,omitempty" jsonschema:"People's approvals."`
 	Declarations DeclarationsConfig    `yaml:"declarations,omitempty" json:"declarations,omitempty" jsonschema:"Who approves the declarations of agents."`
-	Breakers     BreakersConfig        `yaml:"breakers,omitempty" json:"breakers,omitzero" jsonschema:"Circuit breakers of servers and agents."`
+	Breakers     BreakersConfig        `yaml:"breakers,omitempty" json:"breakers,omitzero" jsonschema:"Circuit breakers of servers, models and agents."`
+	Quarantine   QuarantineConfig      `yaml:"quarantine,omitempty" json:"quarantine,omitzero" jsonschema:"Rules that put agents in quarantine, until a person restores them."`
 	Notify       []notify.Config       `yaml:"notify,omitempty" json:"notify,omitempty" jsonschema:"Who is told of requests and alerts, and how."`
 	Audit        AuditConfig           `yaml:"audit,omitempty" json:"audit,omitempty" jsonschema:"The audit log's files, and its anchor outside the data directory."`
 	Models       []ModelConfig         `yaml:"models,omitempty" json:"models,omitempty" jsonschema:"Models that agents may be let ask through the gateway; a declaration names those that its agent may."`
@@ -666,6 +667,7 @@ func (c *Config) check(file string, root *yaml.Node) []Problem {
 	c.checkApprovals(p)
 	c.checkDeclarations(p)
 	c.checkBreakers(p)
+	c.checkQuarantine(p)
 	c.checkAudit(p)
 	c.checkModels(p)
 	slices.SortStableFunc(p.all, func(a, b Problem) int { return a.Line - b.Line })

@@ -376,6 +376,13 @@ comm:
 #   wait: 30s
 #   count_reads: false
 
+# Rules that put an agent in quarantine until a person restores it: how many within an hour. Without an entry only breaker_openings counts, at 3.
+# quarantine:
+#   breaker_openings: 3   # its own circuit breaker opens
+#   failed_runs: 10       # runs that fail or time out
+#   invalid_outputs: 5    # runs with an invalid output
+#   hits_written: 5       # what it writes looks like orders to an agent
+
 # How people are asked. expires: how long a declaration, and a question, is good for. hold: how long a call over MCP is held while a
 # person decides. medium_delay: how long a call of risk MEDIUM waits to be stopped. From high_amount on a call is HIGH, from
 # critical_amount on one that moves money or deletes data takes two people; both are in currency. rates say what other currencies are

@@ -217,7 +217,7 @@ func TestReloadRefusesWhatIsWrong(t *testing.T) {
 
 // every top-level key of the configuration, with what a reload does of it: a new key fails until it was considered, and stands in docs/configuration.md.
 var everyKey = map[string]string{
-	"mode": "reload", "people": "reload", "hosts": "reload", "operations": "reload", "unlisted_operations": "reload", "flow": "reload", "trust_tiers": "reload", "knowledge": "reload", "claims": "reload", "declarations": "reload", "breakers": "reload", "models": "reload",
+	"mode": "reload", "people": "reload", "hosts": "reload", "operations": "reload", "unlisted_operations": "reload", "flow": "reload", "trust_tiers": "reload", "knowledge": "reload", "claims": "reload", "declarations": "reload", "breakers": "reload", "quarantine": "reload", "models": "reload",
 	"approvals": "both", "threat": "both", "limits": "both", "upstreams": "both",
 	"listen": "restart", "admin_listen": "restart", "store": "restart", "agents": "restart", "policies": "restart", "comm": "restart", "notify": "restart", "audit": "restart", "console": "restart",
 }

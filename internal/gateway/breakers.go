@@ -36,12 +36,6 @@ const (
 	ActionWhole    = "agent.whole"
 )
 
-// quarantineAfter is how often an agent's breaker opens within an hour until the agent is quarantined by rule.
-const quarantineAfter = 3
-
-// ByRule is who quarantines by the one rule that needs no configuration.
-const ByRule = "rule:breaker"
-
 // Breakers returns the circuit breakers that have counted something.
 func (g *Gateway) Breakers() []breaker.State { return g.breakers.List() }
 
@@ -104,9 +98,16 @@ func (c *crossing) remembered() fault.Verdict {
 	return p.Verdict()
 }
 
-// RunEnded counts how a run of the agent ended: failed ones in a row open its circuit breaker.
-func (g *Gateway) RunEnded(ctx context.Context, agent string, failed bool) {
+// RunEnded counts how a run of the agent ended, by its status and the code of its verdict: failed ones in a row open its circuit breaker. It is on record.
+func (g *Gateway) RunEnded(ctx context.Context, agent, status string, code fault.Code) {
+	failed, ended := breaker.RunFailed(status, code)
+	if !ended {
+		return
+	}
 	g.breakersMoved(ctx, g.breakers.Run(agent, failed))
+	if rule := runRule(status, code); rule != "" {
+		g.did(ctx, rule, agent)
+	}
 }
 
 // BreakerOpen is the error of a run of the agent while its circuit breaker is open; nil: it is closed, or one may try.
@@ -128,6 +129,7 @@ func (g *Gateway) restoreBreakers(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("reading what circuit breakers counted: %w", err)
 	}
+	g.restoreConduct(history)
 	g.breakersMoved(ctx, g.breakers.Restore(history))
 	for i := range history {
 		switch e := &history[i]; e.Action {
@@ -146,11 +148,12 @@ func (g *Gateway) breakersMoved(ctx context.Context, events []breaker.Event) {
 		if err := g.writeBreaker(ctx, e, "gateway", ""); err != nil {
 			g.log.Error("a circuit breaker is not written down; it acts all the same", "breaker", e.Name, "open", e.Open, "error", err)
 		}
-		if e.Open && !e.Again && e.Kind == breaker.OfAgent && e.Opened >= quarantineAfter {
-			reason := fmt.Sprintf("its circuit breaker opened %d times within an hour: %s", e.Opened, e.Cause)
-			if err := g.standing.QuarantineUndeclared(ctx, e.Agent, reason, ByRule); err != nil {
-				g.log.Error("a quarantine by rule is not written down; it holds until a restart", "agent", e.Agent, "error", err)
+		if e.Open && !e.Again && e.Kind == breaker.OfAgent && e.Opened >= g.settings.Load().Quarantine.BreakerOpenings {
+			times := fmt.Sprintf("%d times within an hour", e.Opened)
+			if e.Opened == 1 {
+				times = "once"
 			}
+			g.quarantineByRule(ctx, e.Agent, fmt.Sprintf("its circuit breaker opened %s: %s", times, e.Cause), ByBreaker)
 		}
 	}
 }

@@ -190,7 +190,7 @@ func TestQuarantineByRule(t *testing.T) {
 	w := newBreakerWorld(t)
 	for i := range 3 {
 		for range 5 {
-			w.g.RunEnded(t.Context(), "worker", true)
+			w.g.RunEnded(t.Context(), "worker", "timeout", "")
 		}
 		if _, aside := w.g.Standing().Quarantined("worker"); aside != (i == 2) {
 			t.Fatalf("after %d openings: quarantined %v", i+1, aside)
@@ -204,7 +204,7 @@ func TestQuarantineByRule(t *testing.T) {
 		w.pass(10 * time.Minute)
 	}
 	q, _ := w.g.Standing().Quarantined("worker")
-	if q.By != gateway.ByRule || !strings.Contains(q.Reason, "3 times") {
+	if q.By != gateway.ByBreaker || !strings.Contains(q.Reason, "3 times") {
 		t.Errorf("%+v", q)
 	}
 	w.mustRefuse(w.call("worker", "think"), fault.AgentQuarantined)
@@ -214,7 +214,7 @@ func TestOpeningsFarApartQuarantineNobody(t *testing.T) {
 	w := newBreakerWorld(t)
 	for range 6 {
 		for range 5 {
-			w.g.RunEnded(t.Context(), "worker", true)
+			w.g.RunEnded(t.Context(), "worker", "timeout", "")
 		}
 		if err := w.g.ResetBreaker(t.Context(), "agent:worker", "again", "person:admin"); err != nil {
 			t.Fatal(err)
@@ -270,7 +270,7 @@ func TestDependantsAreDegraded(t *testing.T) {
 		"stopped":     {func() { w.g.Standing().Disable("worker", "person:admin", "odd") }, func() { w.g.Standing().Enable("worker", "person:admin", "fine") }},
 		"breaker open": {func() {
 			for range 5 {
-				w.g.RunEnded(t.Context(), "worker", true)
+				w.g.RunEnded(t.Context(), "worker", "timeout", "")
 			}
 		}, func() { _ = w.g.ResetBreaker(t.Context(), "agent:worker", "fine", "person:admin") }},
 	} {

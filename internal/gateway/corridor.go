@@ -48,11 +48,12 @@ type crossing struct {
 	paired
 	taken taken
 	asking
-	ran   ran
-	talk  talk
-	cause *fault.Verdict // of the refusal, where the agent is told less
-	try   *breaker.Try   // the call goes through the breakers
-	stops stops
+	ran        ran
+	talk       talk
+	cause      *fault.Verdict // of the refusal, where the agent is told less
+	try        *breaker.Try   // the call goes through the breakers
+	hitCounted bool           // a hit in what the agent wrote counts, once
+	stops      stops
 }
 
 // asking is what a call knows of the people who are asked about it.
@@ -261,6 +262,9 @@ func (c *crossing) run(ctx context.Context) Answer {
 		return c.answer(fault.RefuseErr("outcome", audited(err)))
 	}
 	c.ended(ctx, out.ended)
+	if c.op.Model != nil { // in what it answered with for functions
+		c.wroteHit(ctx, out.screened)
+	}
 	if err != nil || out.entry.Decision != "ok" {
 		result.JSON = nil
 	}

@@ -174,7 +174,7 @@ func TestABreakerSendsToTheFallback(t *testing.T) {
 		t.Errorf("a check: %+v", v)
 	}
 	for range 5 {
-		w.g.RunEnded(t.Context(), "worker", true)
+		w.g.RunEnded(t.Context(), "worker", "timeout", "")
 	}
 	if a := w.mustRefuse(w.do(p, "main_look", `{}`, ""), fault.BreakerOpen); *n != 7 || len(a.Verdict.Because) > 0 {
 		t.Errorf("%d calls: %+v", *n, a.Verdict)

@@ -110,6 +110,7 @@ type Gateway struct {
 	written   *stored.Values
 	phase     *guard.PhaseGate
 	breakers  *breaker.Breakers
+	conduct   conduct
 	missed    map[string]string // by agent, the one that it depends on and that is aside; of followStops alone
 
 	sessions   liveSessions

@@ -157,7 +157,9 @@ func (c *crossing) ask(ctx context.Context, method string, params json.RawMessag
 			return nil, held(v)
 		}
 	}
-	if said = c.g.screened(screen.Arguments, c.agent, answer); c.refusesAnswer(said) {
+	said = c.g.screened(screen.Arguments, c.agent, answer)
+	c.wroteHit(ctx, said)
+	if c.refusesAnswer(said) {
 		return nil, held(fault.Refuse("screen", fault.ThreatInjection, "The answer looks like an attempt to order an agent about."))
 	}
 	late := func() error {

@@ -43,6 +43,8 @@ type Settings struct {
 	FreeLevel1 bool
 	// Breakers are the thresholds of the circuit breakers.
 	Breakers Breakers
+	// Quarantine are the rules that put agents in quarantine.
+	Quarantine Quarantine
 	// Detects finds texts that look like orders to an agent. Default: nothing is screened.
 	Detects *screen.Detector
 	// Screen is what a hit of screening in arguments does. Default: a person decides.
@@ -57,6 +59,9 @@ type Settings struct {
 func (s *Settings) fill() {
 	if s.Voter == nil {
 		s.Voter = func(string) (approval.Voter, bool) { return approval.Voter{}, false }
+	}
+	if s.Quarantine.BreakerOpenings == 0 {
+		s.Quarantine.BreakerOpenings = quarantineAfter
 	}
 	if s.Screen == "" {
 		s.Screen = judge.ScreenAsk

@@ -23,7 +23,6 @@ import (
 	"sallyport.example/flow"
 	"sallyport.example/internal/agent"
 	"sallyport.example/internal/audit"
-	"sallyport.example/internal/breaker"
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/changes"
 	"sallyport.example/internal/fault"
@@ -481,9 +480,7 @@ func (r *Runner) finish(ctx context.Context, id string, end run.End) (run.Run, e
 		if is.Verdict != nil {
 			code = is.Verdict.Code
 		}
-		if failed, counts := breaker.RunFailed(string(is.Status), code); counts {
-			r.o.Gateway.RunEnded(ctx, is.Agent, failed)
-		}
+		r.o.Gateway.RunEnded(ctx, is.Agent, string(is.Status), code)
 	}
 	return is, err
 }

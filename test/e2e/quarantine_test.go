@@ -1,0 +1,76 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"sallyport.example/client"
+)
+
+// An operator's rule puts an agent in quarantine for what it writes, and not for what it reads; a reload puts the rule in force, a crash forgets nothing, and a person restores the agent.
+func TestQuarantineByHits(t *testing.T) {
+	crm := &scripted{tools: plainTools("get"), answer: says(ordersAgent)}
+	config := fmt.Sprintf("upstreams:\n  crm: {url: %q}\noperations:\n  crm.get: {sensitivity: none, effect: read, output: untrusted}\nthreat: {input: deny}\n", crm.url(t))
+	p := newPlace(t, config, declaration("tester"), declaration("second"))
+	w := launch(t, p)
+	tokens := map[string]string{"tester": w.token("tester"), "second": w.token("second")}
+	call := func(agent, arguments string) string {
+		t.Helper()
+		a, err := w.client(w.agent, tokens[agent]).Call(t.Context(), client.Own, "crm_get", json.RawMessage(arguments))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a.Verdict.Code
+	}
+	bad := `{"q":"` + ordersAgent + `"}`
+	for range 4 {
+		if code := call("tester", bad); code != "threat.injection" {
+			t.Fatalf("without a rule: %s", code)
+		}
+	}
+	b, err := os.ReadFile(p.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, rule := range []string{"hits_written: -1", "hits_written: 3"} {
+		if err := os.WriteFile(p.config, []byte(string(b)+"quarantine: {"+rule+"}\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, err := w.root.Reload(t.Context())
+		if good := rule == "hits_written: 3"; (err == nil) != good || !good && !strings.Contains(err.Error(), "quarantine.hits_written") {
+			t.Fatalf("%s: %v", rule, err)
+		}
+	}
+	for range 5 { // its results are full of orders
+		if code := call("second", `{}`); code != "" {
+			t.Fatalf("what it reads: %s", code)
+		}
+	}
+	for range 2 {
+		call("tester", bad)
+	}
+	w.kill()
+	w = launch(t, p)
+	if code := call("tester", bad); code != "agent.quarantined" { // four of before the reload are in the log, too
+		if code = call("tester", `{}`); code != "agent.quarantined" {
+			t.Errorf("after the third: %s", code)
+		}
+	}
+	if code := call("second", `{}`); code != "" {
+		t.Errorf("another agent: %s", code)
+	}
+	last := w.recorded("agent.quarantine")
+	if len(last) != 1 || last[0].Actor != "rule:hits_written" || last[0].Agent != "tester" || !strings.Contains(last[0].Reason, "3 times what it wrote") {
+		t.Fatalf("%+v", last)
+	}
+	if _, err := w.root.Restore(t.Context(), "tester", "the prompt is fixed"); err != nil {
+		t.Fatal(err)
+	}
+	if code := call("tester", `{}`); code != "" {
+		t.Errorf("restored: %s", code)
+	}
+	w.sane()
+}
