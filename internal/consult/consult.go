@@ -23,8 +23,11 @@ import (
 	"sallyport.example/internal/knowledge/library"
 )
 
-// timeout bounds one reading: the first one after a start may wait for an index.
-const timeout = 20 * time.Second
+// timeout bounds one reading: the first one after a start may wait for an index. claimTimeout bounds the check of a claim, for which the judge may be asked about several sources.
+const (
+	timeout      = 20 * time.Second
+	claimTimeout = 60 * time.Second
+)
 
 const (
 	maxQuestion = 4 << 10
@@ -148,8 +151,8 @@ func (o Options) validate() catalogue.Command {
 	return catalogue.Command{
 		Server: catalogue.KnowledgeServer, Name: "validate_claim", ExposeAs: "sallyport_validate_claim",
 		Description: "Check a claim {subject, attribute, value} against the knowledge store's sources.",
-		Parameters:  json.RawMessage(`{"claim":{"type":"object"},"sources":{"type":"array","items":{"type":"string"}}}`),
-		Sensitivity: flow.None, Effect: flow.Read, Timeout: timeout, Inside: true, From: "knowledge:",
+		Parameters:  json.RawMessage(`{"claim":{"type":["object","string"]},"sources":{"type":"array","items":{"type":"string"}}}`),
+		Sensitivity: flow.None, Effect: flow.Read, Timeout: claimTimeout, Inside: true, From: "knowledge:",
 		Check: func(raw json.RawMessage) error { _, _, err := parse(raw); return err },
 		Run: func(ctx context.Context, r catalogue.CommandRun) (catalogue.Brought, error) {
 			c, more, err := parse(r.Parameters)
@@ -160,7 +163,7 @@ func (o Options) validate() catalogue.Command {
 			if err != nil {
 				return catalogue.Brought{}, err
 			}
-			a, err := o.Claims.Validate(ctx, o.reader(r), audit.Entry{Agent: r.Agent, Session: r.Session, Actor: "agent:" + r.Agent}, snapshot, c, more)
+			a, err := o.Claims.Validate(ctx, o.reader(r), audit.Entry{Agent: r.Agent, Session: r.Session, Actor: "agent:" + r.Agent}, r.Ask, snapshot, c, more)
 			if err != nil {
 				return catalogue.Brought{}, err
 			}

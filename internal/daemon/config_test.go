@@ -82,6 +82,8 @@ func TestConfigProblems(t *testing.T) {
 		"no provider":                 {"comm: {search: {provider: oracle}}\n", "comm.search.provider", 1, "not a known search provider"},
 		"no database":                 {"comm: {databases: {crm: \"mysql://x\"}}\n", "comm.databases", 1, "crm"},
 		"asks too late":               {"trust_tiers:\n  x: {ask_from: CRITICAL}\n", "trust_tiers.x.ask_from", 2, "people always decide on what is HIGH"},
+		"a judge of nobody":           {"claims: {judge: x}\n", "claims.judge", 1, "no model of models"},
+		"a judge with a fallback":     {"models: [{id: claude-sonnet-4-5-20250929, provider: anthropic, fallback: claude-haiku-4-5-20251001}, {id: claude-haiku-4-5-20251001, provider: anthropic}]\nclaims: {judge: claude-sonnet-4-5-20250929}\n", "claims.judge", 2, "fallback"},
 		"embeddings of nobody":        {"knowledge: {embeddings: x}\n", "knowledge.embeddings", 1, "no model of models"},
 		"embeddings of no embedder":   {"models: [{id: claude-sonnet-4-5-20250929, provider: anthropic}]\nknowledge: {embeddings: claude-sonnet-4-5-20250929}\n", "knowledge.embeddings", 2, "has no embeddings"},
 		"no tier of risk":             {"trust_tiers: {x: {ask_from: SOME}}\n", "trust_tiers.x.ask_from", 1, "SOME"},

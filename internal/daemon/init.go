@@ -356,7 +356,8 @@ comm:
 #   collections: {handbook: {trusted: false, trusted_fields: []}}
 
 # What claims are checked against: collections with records. A claim is valid from 70 percent of them on, and from min independent ones.
-# claims: {sources: [knowledge.handbook, knowledge.registry], min: 2}
+# judge is a model of models that says whether a source confirms a sentence.
+# claims: {sources: [knowledge.handbook, knowledge.registry], min: 2, judge: our-model}
 
 # Limits of agents by their declaration's trustTier. Built in: restricted, standard (of agents that name none) and trusted. ask_from
 # is the risk from which a person decides on a declared operation; plan_approval: person lets every plan wait for a person.

@@ -50,6 +50,7 @@ type CollectionConfig struct {
 type ClaimsConfig struct {
 	Sources []string `yaml:"sources,omitempty" json:"sources,omitempty" jsonschema:"Collections of the knowledge store that are asked about every claim, as knowledge.handbook."`
 	Min     int      `yaml:"min,omitempty" json:"min,omitempty" jsonschema:"How many independent sources have to confirm a claim. Default 2."`
+	Judge   string   `yaml:"judge,omitempty" json:"judge,omitempty" jsonschema:"Id of a model of models that says whether a source confirms a sentence, or a claim that none of its records is about. It sees one source at a time, and no text with labels that are not among the model's. Default none."`
 }
 
 // defaultMin is the least number of independent sources that confirm a valid claim.
@@ -63,6 +64,13 @@ func (c *Config) checkKnowledge(p *complaints) {
 	}
 	if c.Claims.Min < 0 {
 		p.bad("claims.min", "use a number from 1", "%d sources can't confirm anything", c.Claims.Min)
+	}
+	if id := c.Claims.Judge; id != "" {
+		if m := c.model(id); m == nil {
+			p.bad("claims.judge", "add it to models, with a pinned name and the labels that it may have", "%q is no model of models", id)
+		} else if m.Fallback != "" {
+			p.bad("claims.judge", "name a model without a fallback", "it is not known whether %s or its fallback would judge", id)
+		}
 	}
 	if id := c.Knowledge.Embeddings; id != "" {
 		m := c.model(id)
@@ -129,6 +137,17 @@ func (d *Daemon) claims() *claims.Checker {
 	return claims.New(claims.Options{
 		Library: d.books, Log: d.o.Log, Record: d.store.Record,
 		Configured: func() ([]string, int) { return d.config().Claims.Sources, cmp.Or(d.config().Claims.Min, defaultMin) },
+		Judge: claims.Judge{
+			Model: func() (id string, provider wire.Provider) {
+				config := d.config()
+				if m := config.model(config.Claims.Judge); m != nil {
+					return m.ID, wire.Provider(m.Provider)
+				}
+				return "", ""
+			},
+			May: func(model string, labels []string) error { return d.own.May(model, labels) },
+			Own: func(e audit.Entry, labels ask.Labels) ask.Ask { return d.own.For(e, labels) },
+		},
 	})
 }
 

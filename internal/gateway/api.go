@@ -31,6 +31,9 @@ type Request struct {
 	// Instead is told, before anything of the result leaves, that another model is asked because the one of the request failed. nil: nobody.
 	Instead func(model string)
 
+	// composed: a built-in operation made it, of texts that the log must not have. Nobody is asked about it: what a person would have to answer is refused.
+	composed bool
+
 	failed  string   // id of the call that failed, whose fallback this one is
 	standIn *standIn // of the fallback of a tool's call; nil of all else
 }

@@ -10,13 +10,18 @@ import (
 )
 
 // asksModel asks a model for what a built-in operation does, as the caller's own request: it goes through the whole corridor, under the agent's declaration, the session's labels and
-// the agent's quotas. It is judged before it is tried, so that nobody is asked about it, and no refusal stands on the agent's record.
+// the agent's quotas. It is judged before it is tried, so that no refusal stands on the agent's record. Nobody is asked about it, also where rules or labels changed
+// since. The log gets nothing of its texts, which may be those of documents that are erased one day, nor of the answer.
 func (c *crossing) asksModel(ctx context.Context, form wire.Form, body json.RawMessage) (json.RawMessage, error) {
-	packed, err := wire.Packed(wire.Request{Form: form, Body: body})
+	asked := wire.Request{Form: form, Body: body}
+	if form.Provider() == wire.Anthropic {
+		asked.Version = wire.Versions[0]
+	}
+	packed, err := wire.Packed(asked)
 	if err != nil {
 		return nil, err
 	}
-	r := Request{Principal: c.r.Principal, Session: c.r.Session, Method: call.AskModel, Tool: wire.ModelOf(body), Arguments: packed, Door: c.r.Door, DryRun: true}
+	r := Request{Principal: c.r.Principal, Session: c.r.Session, Method: call.AskModel, Tool: wire.ModelOf(body), Arguments: packed, Door: c.r.Door, DryRun: true, composed: true}
 	if err := permitted(c.g.Call(ctx, r).Verdict); err != nil {
 		return nil, err
 	}

@@ -20,3 +20,9 @@ func (g *Gateway) Shed(most int64) (before, after int64) {
 	g.sessions.shed(most)
 	return before, size()
 }
+
+// Composed is the request as a built-in operation makes one.
+func Composed(r Request) Request {
+	r.composed = true
+	return r
+}

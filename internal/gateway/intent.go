@@ -25,7 +25,7 @@ import (
 func (c *crossing) intent(ctx context.Context) error {
 	e := c.entry(audit.Intent)
 	e.Decision = string(fault.Permit)
-	e.Arguments = c.g.Payload(c.args)
+	e.Arguments = c.payload()
 	wouldBe(&e, c.judged.found.WouldBe())
 	c.ran.reasons = c.reasons()
 	spend, detail, err := c.spends(&e)
@@ -215,9 +215,11 @@ func (c *crossing) act(ctx context.Context) (effect.Result, error) {
 	if c.r.Stream != nil {
 		release = func(piece []byte, text string) error { return c.releasePiece(ctx, piece, text) }
 	}
-	return c.effect.Act(ctx, effect.Run{
+	result, err := c.effect.Act(ctx, effect.Run{
 		Release: release,
 		Agent:   c.agent, Collections: collections, Labels: labels, Ask: c.asksModel,
 		Inputs: shown, Session: c.session.ID, Parameters: effect.Parameters{Canonical: c.args, Selects: c.selects}, Upstreams: c.g.o.Upstreams, Models: c.g.o.Models, Exchange: c.exchange(),
 	})
+	result.Sealed = result.Sealed || c.r.composed
+	return result, err
 }

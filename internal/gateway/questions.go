@@ -35,6 +35,9 @@ var flagged = map[string]string{
 // first stage, with the approval as a fact (docs/design.md, rule 2).
 func (c *crossing) asked(ctx context.Context, v fault.Verdict) fault.Verdict {
 	const stage = "approve"
+	if c.r.composed {
+		return fault.Refuse(stage, fault.ApprovalRequired, "A person would have to be asked about this request.", fault.Remedy{Kind: "ask_person", Text: "Ask a person to do it."})
+	}
 	if v.ApprovalID != nil { // the declaration it runs on waits
 		return v
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 
 	"sallyport.example/internal/audit"
+	"sallyport.example/internal/call"
 	"sallyport.example/internal/changes"
 	"sallyport.example/internal/effect"
 	"sallyport.example/internal/evidence"
@@ -106,7 +107,7 @@ func (c *crossing) refusal(v fault.Verdict) audit.Entry {
 		e.Detail, _ = json.Marshal(detail) // of strings and numbers: can't fail
 	}
 	if c.args != nil {
-		e.Arguments = onlyShown(c.g.Payload(c.args))
+		e.Arguments = onlyShown(c.payload())
 	}
 	return e
 }
@@ -117,6 +118,14 @@ func onlyShown(p *audit.Payload) *audit.Payload {
 		return &audit.Payload{SHA256: p.SHA256, Size: p.Size}
 	}
 	return p
+}
+
+// payload is the arguments as the log keeps them.
+func (c *crossing) payload() *audit.Payload {
+	if c.r.composed {
+		return &audit.Payload{SHA256: call.HashBytes(c.args), Size: int64(len(c.args))}
+	}
+	return c.g.Payload(c.args)
 }
 
 // refuseBehind answers at once and writes behind: stopping never waits for the store, and a store that just failed is not waited for twice.

@@ -205,13 +205,13 @@ func (a *API) knowledgeRoutes(s *side) {
 			if err != nil {
 				return claims.Answer{}, err
 			}
-			return a.o.Claims.Validate(ctx, knowledge.Reader{All: true}, audit.Entry{Actor: p.String()}, "", c, in.Body.Sources)
+			return a.o.Claims.Validate(ctx, knowledge.Reader{All: true}, audit.Entry{Actor: p.String()}, nil, "", c, in.Body.Sources)
 		})
 }
 
 // ClaimBody is a claim to check.
 type ClaimBody struct {
-	Claim   json.RawMessage `json:"claim" doc:"An object with subject, attribute and value, or a sentence, which nobody can confirm without a judge"`
+	Claim   json.RawMessage `json:"claim" doc:"An object with subject, attribute and value, or a sentence, which the judge alone can confirm"`
 	Sources []string        `json:"sources,omitempty" required:"false" maxItems:"50" doc:"Sources besides the configured ones, as knowledge.COLLECTION: they are shown and don't count"`
 }
 

@@ -1,5 +1,5 @@
 // Package claims checks what is claimed against several sources (TH-6): a claim has fields, and a source is a collection of the knowledge store that has records with
-// fields. A sentence without fields is neither confirmed nor denied by anybody: that would take a judge, which this version has not.
+// fields. A sentence, and what no record of a source is about, goes to the judge, a model, where the operator named one; without it nobody confirms nor denies it.
 //
 // Promises: the sources that the operator configured are always asked, and no others count; seven of ten are compared in whole numbers; a source that is silent,
 // fails or contradicts itself does not confirm; sources that confirm by one text, or by documents of one domain, are one.
@@ -21,6 +21,7 @@ import (
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/knowledge"
+	"sallyport.example/internal/knowledge/ask"
 	"sallyport.example/internal/knowledge/library"
 )
 
@@ -105,6 +106,7 @@ type Options struct {
 	// Configured are the sources that count, as knowledge.COLLECTION, and the least number of independent ones.
 	Configured func() (sources []string, least int)
 	Record     func(ctx context.Context, entries ...audit.Entry) error
+	Judge      Judge
 }
 
 // Checker checks claims.
@@ -113,8 +115,9 @@ type Checker struct{ o Options }
 // New makes one.
 func New(o Options) *Checker { return &Checker{o} }
 
-// Validate asks the configured sources, and those that the caller adds, which don't count, in a snapshot ("": the newest). by is who asks, for the record.
-func (k *Checker) Validate(ctx context.Context, r knowledge.Reader, by audit.Entry, snapshot string, c Claim, more []string) (Answer, error) {
+// Validate asks the configured sources, and those that the caller adds, which don't count, in a snapshot ("": the newest). by is who asks, for the record, and
+// asking how an agent asks the judge; where that is nil the gateway asks on its own account, for people alone.
+func (k *Checker) Validate(ctx context.Context, r knowledge.Reader, by audit.Entry, asking ask.Ask, snapshot string, c Claim, more []string) (Answer, error) {
 	if err := c.Check(); err != nil {
 		return Answer{}, err
 	}
@@ -122,17 +125,19 @@ func (k *Checker) Validate(ctx context.Context, r knowledge.Reader, by audit.Ent
 		return Answer{}, fault.New(fault.RequestMalformed, "At most %d sources.", maxSources).At("sources")
 	}
 	configured, least := k.o.Configured()
+	ctx, end := context.WithTimeout(ctx, allTime)
+	defer end()
 	a := Answer{Sources: []Source{}}
 	for _, name := range append(slices.Clone(configured), more...) {
 		if slices.ContainsFunc(a.Sources, func(s Source) bool { return s.Source == name }) {
 			continue
 		}
-		s := k.ask(ctx, r, snapshot, name, &c)
+		s := k.ask(ctx, r, snapshot, name, &c, &party{by, asking})
 		s.Counts = slices.Contains(configured, name)
 		a.Sources = append(a.Sources, s)
 	}
 	a.judge(least)
-	return a, k.record(ctx, by, &c, &a)
+	return a, k.record(context.WithoutCancel(ctx), by, &a)
 }
 
 // judge says whether the sources confirm the claim: seven of ten, and at least so many independent ones.
@@ -145,7 +150,7 @@ func (a *Answer) judge(least int) {
 }
 
 // record puts the check on record; a claim that is not valid as possible poisoning.
-func (k *Checker) record(ctx context.Context, e audit.Entry, c *Claim, a *Answer) error {
+func (k *Checker) record(ctx context.Context, e audit.Entry, a *Answer) error {
 	detail, err := json.Marshal(map[string]any{"confidence": a.Confidence, "sources": verdicts(a.Sources)})
 	if err != nil {
 		return err
@@ -203,20 +208,29 @@ func count(sources []Source) (confirmed, all int) {
 }
 
 // ask asks one source. What the reader may not read is silent.
-func (k *Checker) ask(ctx context.Context, r knowledge.Reader, snapshot, name string, c *Claim) Source {
+func (k *Checker) ask(ctx context.Context, r knowledge.Reader, snapshot, name string, c *Claim, by *party) Source {
 	s := Source{Source: name}
 	collection, ok := strings.CutPrefix(name, prefix)
-	if !ok || !c.fields() {
+	if !ok {
 		return s
 	}
 	only := knowledge.Reader{Sources: []string{collection}, Labels: r.Labels, AllLabels: r.All || r.AllLabels}
 	if !r.All && !r.AllSources && !slices.Contains(r.Sources, collection) {
 		return s
 	}
+	if c.fields() && k.records(ctx, only, snapshot, c, &s) {
+		return s
+	}
+	k.judged(ctx, only, snapshot, c, by, &s)
+	return s
+}
+
+// records asks the records of a source. It tells whether some are about what is claimed.
+func (k *Checker) records(ctx context.Context, only knowledge.Reader, snapshot string, c *Claim, s *Source) bool {
 	found, err := k.o.Library.Search(ctx, only, nil, snapshot, c.Subject+" "+c.Attribute, library.MaxHits)
 	if err != nil {
-		k.o.Log.Warn("a source of claims can't be asked", "source", name, "error", err)
-		return s
+		k.o.Log.Warn("a source of claims can't be asked", "source", s.Source, "error", err)
+		return false
 	}
 	yes, no := 0, 0
 	asked := map[string]bool{}
@@ -243,17 +257,24 @@ func (k *Checker) ask(ctx context.Context, r knowledge.Reader, snapshot, name st
 				continue
 			}
 			yes++
-			s.origins = append(s.origins, "text:"+words(record.Quote))
-			if u, err := url.Parse(h.Key); err == nil && u.Host != "" {
-				s.origins = append(s.origins, "domain:"+domain(u.Hostname()))
-			}
+			s.from(h.Key, record.Quote)
 		}
 	}
 	if (yes > 0) != (no > 0) { // one that says both contradicts itself
 		s.Confirms = new(bool)
 		*s.Confirms = yes > 0
 	}
-	return s
+	return yes+no > 0
+}
+
+// from notes by what a source confirms: texts, and who the document belongs to.
+func (s *Source) from(key string, texts ...string) {
+	for _, text := range texts {
+		s.origins = append(s.origins, "text:"+words(text))
+	}
+	if u, err := url.Parse(key); err == nil && u.Host != "" {
+		s.origins = append(s.origins, "domain:"+domain(u.Hostname()))
+	}
 }
 
 // domain is who a host belongs to, as far as its name tells: evil.example of www.evil.example. An address stands for itself.

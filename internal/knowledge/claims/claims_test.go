@@ -2,6 +2,7 @@ package claims
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -12,7 +13,9 @@ import (
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway/gatewaytest"
 	"sallyport.example/internal/knowledge"
+	"sallyport.example/internal/knowledge/ask"
 	"sallyport.example/internal/knowledge/library"
+	"sallyport.example/internal/models/wire"
 )
 
 type desk struct {
@@ -20,13 +23,39 @@ type desk struct {
 	*library.Library
 	sources []string
 	entries []audit.Entry
+	model   string  // the judge
+	asking  ask.Ask // an agent's
+	own     ask.Ask
+	secret  string // a label that may not go to the judge
 	*Checker
 }
 
 func newDesk(t *testing.T) *desk {
 	d := &desk{t: t, Library: gatewaytest.Library(t, gatewaytest.Store(t))}
 	d.Checker = New(Options{Library: d.Library, Log: slog.New(slog.DiscardHandler), Configured: func() ([]string, int) { return d.sources, 2 },
-		Record: func(_ context.Context, e ...audit.Entry) error { d.entries = append(d.entries, e...); return nil }})
+		Record: func(_ context.Context, e ...audit.Entry) error { d.entries = append(d.entries, e...); return nil },
+		Judge: Judge{
+			Model: func() (string, wire.Provider) { return d.model, wire.OpenAI },
+			May: func(_ string, labels []string) error {
+				if slices.Contains(labels, d.secret) {
+					return fault.New(fault.FlowContaminated, "%s", d.secret)
+				}
+				return nil
+			},
+			Own: func(e audit.Entry, labels ask.Labels) ask.Ask {
+				return func(ctx context.Context, form wire.Form, body json.RawMessage) (json.RawMessage, error) {
+					d.entries = append(d.entries, e)
+					all, err := labels()
+					if err == nil {
+						err = d.Checker.o.Judge.May(d.model, all)
+					}
+					if err != nil {
+						return nil, err
+					}
+					return d.own(ctx, form, body)
+				}
+			},
+		}})
 	return d
 }
 
@@ -42,7 +71,11 @@ func (d *desk) ask(r knowledge.Reader, c Claim, more ...string) Answer {
 	if _, err := d.Snapshot(d.t.Context(), "person:a", ""); err != nil {
 		d.t.Fatal(err)
 	}
-	a, err := d.Validate(d.t.Context(), r, audit.Entry{Actor: "person:a"}, "", c, more)
+	by := audit.Entry{Actor: "person:a"}
+	if d.asking != nil {
+		by = audit.Entry{Actor: "agent:x", Agent: "x", Session: "sess_1"}
+	}
+	a, err := d.Validate(d.t.Context(), r, by, d.asking, "", c, more)
 	if err != nil {
 		d.t.Fatal(err)
 	}
@@ -101,7 +134,7 @@ func independent(d *desk, yes, all int) Answer {
 		a.Sources = append(a.Sources, Source{Source: fmt.Sprint("knowledge.s", i), Counts: true, Confirms: &confirms, origins: []string{fmt.Sprint("text:", i)}})
 	}
 	a.judge(2)
-	if err := d.record(d.t.Context(), audit.Entry{}, &acme, &a); err != nil {
+	if err := d.record(d.t.Context(), audit.Entry{}, &a); err != nil {
 		d.t.Fatal(err)
 	}
 	return a
@@ -144,7 +177,7 @@ func TestSources(t *testing.T) {
 		t.Errorf("an agent: %+v", a)
 	}
 	for name, c := range map[string]Claim{"nothing": {}, "half": {Subject: "a", Attribute: "b"}, "both": {Subject: "a", Attribute: "b", Value: "c", Sentence: "d"}} {
-		if _, err := d.Validate(t.Context(), people, audit.Entry{}, "", c, nil); !fault.Is(err, fault.RequestMalformed) || fault.Of(err).Field != "claim" {
+		if _, err := d.Validate(t.Context(), people, audit.Entry{}, nil, "", c, nil); !fault.Is(err, fault.RequestMalformed) || fault.Of(err).Field != "claim" {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -161,7 +194,7 @@ func TestFailedSourcesConfirmNothing(t *testing.T) {
 	}
 	gone, stop := context.WithCancel(t.Context())
 	stop()
-	a, err := d.Validate(gone, people, audit.Entry{}, "", acme, nil)
+	a, err := d.Validate(gone, people, audit.Entry{}, nil, "", acme, nil)
 	if err != nil || said(a) != "--" || a.Valid || a.Confidence != 0 {
 		t.Errorf("%+v, %v", a, err)
 	}

@@ -230,8 +230,11 @@ func (l *Library) Asking(by, question string) ask.Ask {
 	if l.o.Embeddings.Own == nil {
 		return nil
 	}
-	return l.o.Embeddings.Own(audit.Entry{Action: embedAction, Actor: by}, func() ([]string, error) { return l.o.Detect([]byte(question)), nil })
+	return l.o.Embeddings.Own(audit.Entry{Action: embedAction, Actor: by}, func() ([]string, error) { return l.LabelsIn(question), nil })
 }
+
+// LabelsIn are the labels of sensitive data in what somebody asks or claims.
+func (l *Library) LabelsIn(text string) []string { return l.o.Detect([]byte(text)) }
 
 // noneEmbedded is why a search is by words alone where nothing that the reader may read has embeddings, or the index has none yet.
 const noneEmbedded = "No document that you may read has an embedding yet."

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"sallyport.example/internal/audit"
+	"sallyport.example/internal/fault"
 	"sallyport.example/internal/knowledge"
 )
 
@@ -56,8 +57,11 @@ type Log interface {
 
 // Readers are who read documents, each list sorted. Sent are the calls that these sessions made afterwards, each as its id and operation, whatever became
 // of them: what was read may have left in them.
-// Models are those that the gateway sent texts of them to for embeddings.
+// Models are those that texts of them were sent to: for embeddings, and to judge claims.
 type Readers struct{ Sessions, Agents, Runs, Recommendations, Calls, Sent, Models []string }
+
+// JudgeAction is the action of requests to the judge of claims in the log.
+const JudgeAction = "claim.judge"
 
 // Recorded is what an outcome says of what was read.
 type Recorded struct {
@@ -152,16 +156,20 @@ func ReadersOf(ctx context.Context, log Log, documents []*knowledge.Document) (r
 			return r, err
 		}
 	}
-	err = each(ctx, log, audit.Filter{Action: embedAction}, func(e audit.Entry) {
-		var of struct {
-			Document string `json:"document"`
+	for _, action := range []string{embedAction, JudgeAction} {
+		err = each(ctx, log, audit.Filter{Action: action}, func(e audit.Entry) {
+			var of struct {
+				Document  string   `json:"document"`
+				Documents []string `json:"documents"`
+			}
+			if e.Kind != audit.Outcome && e.Decision == string(fault.Permit) && json.Unmarshal(e.Detail, &of) == nil &&
+				slices.ContainsFunc(append(of.Documents, of.Document), func(id string) bool { return wanted[id] }) {
+				r.Models = append(r.Models, e.Model)
+			}
+		})
+		if err != nil {
+			return r, err
 		}
-		if e.Kind == audit.Intent && json.Unmarshal(e.Detail, &of) == nil && wanted[of.Document] {
-			r.Models = append(r.Models, e.Model)
-		}
-	})
-	if err != nil {
-		return r, err
 	}
 	for _, list := range []*[]string{&r.Sessions, &r.Agents, &r.Runs, &r.Recommendations, &r.Calls, &r.Sent, &r.Models} {
 		slices.Sort(*list)
