@@ -204,8 +204,8 @@ func TestHostilePagesAreBounded(t *testing.T) {
 		for _, markdown := range []bool{true, false} {
 			start := time.Now()
 			_, got, _ := readHTML(html, page(t, here), markdown, 1<<20)
-			// It is 0.4 s on a quiet machine, with the race detector some seconds; what is quadratic takes minutes.
-			if took := time.Since(start); took > 20*time.Second {
+			// It is 0.4 s on a quiet machine; what is quadratic takes many minutes.
+			if took := time.Since(start); took > 2*time.Minute {
 				t.Errorf("%s, markdown %v: took %v", name, markdown, took)
 			}
 			if len(got) > 1<<20 || !utf8.ValidString(got) {
