@@ -2,6 +2,8 @@ package wire
 
 import (
 	"encoding/json"
+	"maps"
+	"slices"
 	"strings"
 
 	"sallyport.example/internal/call"
@@ -91,7 +93,7 @@ func calledBy(part json.RawMessage, kind string) []Called {
 
 // argumentsOf are the arguments of a call, wherever its form has them: texts as they are, objects as JSON.
 func argumentsOf(of json.RawMessage) (all string) {
-	for _, field := range []string{"input", "arguments", "action", "operation"} {
+	for _, field := range []string{"input", "arguments", "action", "actions", "operation"} {
 		v, is := call.Get(of, field)
 		if !is || string(v) == "{}" || string(v) == "null" {
 			continue
@@ -127,7 +129,7 @@ func chatCalls(message json.RawMessage) (all []Called) {
 	return all
 }
 
-// responseCalls is the function that an item of a response calls.
+// responseCalls is the function that an item of a response calls. Of a type that nobody here knows it is one where it has an id of a call that waits for an answer.
 func responseCalls(item json.RawMessage) []Called {
 	kind, _ := call.GetText(item, "type")
 	switch kind {
@@ -136,7 +138,32 @@ func responseCalls(item json.RawMessage) []Called {
 	case "local_shell_call", "shell_call", "apply_patch_call", "computer_call":
 		return []Called{{strings.TrimSuffix(kind, "_call"), argumentsOf(item)}}
 	}
+	if id, _ := call.GetText(item, "call_id"); id != "" && !strings.HasSuffix(kind, "_output") {
+		return []Called{{strings.TrimSuffix(kind, "_call"), string(item)}}
+	}
 	return nil
+}
+
+// unnamed are the calls of a whole response that no event before named, and those whose item began and was never said to be done.
+func (s *Stream) unnamed(whole []Called) (all []Called) {
+	before, names := map[Called]int{}, map[string]bool{}
+	for _, one := range s.calls {
+		before[one]++
+	}
+	for _, one := range whole {
+		names[one.Name] = true
+		if before[one]--; before[one] < 0 {
+			all = append(all, one)
+		}
+	}
+	for _, place := range slices.Sorted(maps.Keys(s.begun)) {
+		for _, one := range s.begun[place] {
+			if !names[one.Name] {
+				all = append(all, one)
+			}
+		}
+	}
+	return all
 }
 
 // knownEvents are the types of events that this package knows, besides those that it reads.

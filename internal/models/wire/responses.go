@@ -157,13 +157,11 @@ func (s *Stream) responseEvent(data []byte) (e Event, passes bool, err error) {
 	place := indexOf(data, "output_index") + " " + indexOf(data, "content_index") + indexOf(data, "summary_index")
 	switch kind {
 	case "response.created", "response.in_progress", "response.queued":
-		e.Text = allTexts(response) + "\n"
+		e.Text, e.Calls = allTexts(response)+"\n", CallsIn(Responses, response)
 		e.Holds = !plain || string(output) != "[]" || !only(data, "type", "sequence_number", "response") || !only(response, responseMembers...)
 	case "response.completed", "response.incomplete":
 		s.ended, e.Holds = true, true
-		if !s.called { // by no event of its own
-			e.Calls = CallsIn(Responses, response)
-		}
+		e.Calls = s.unnamed(CallsIn(Responses, response))
 		s.usage, _ = UsageOf(response)
 		if s.structured {
 			e.Structured = StructuredIn(Responses, response)
@@ -176,8 +174,14 @@ func (s *Stream) responseEvent(data []byte) (e Event, passes bool, err error) {
 	case "response.output_item.added", "response.output_item.done":
 		item, _ := call.Get(data, "item")
 		e.Text, e.Settles = allTexts(item)+"\n", true
-		if kind == "response.output_item.done" {
-			e.Calls = responseCalls(item)
+		calls, at := responseCalls(item), indexOf(data, "output_index")
+		if delete(s.begun, at); kind == "response.output_item.done" {
+			e.Calls = calls
+		} else if len(calls) > 0 {
+			if s.begun == nil {
+				s.begun = map[string][]Called{}
+			}
+			s.begun[at] = append(s.begun[at], calls...)
 		}
 		e.Holds = !plain || !only(data, "type", "output_index", "sequence_number", "item") || !textItem(item)
 	case "response.content_part.added", "response.content_part.done", "response.reasoning_summary_part.added", "response.reasoning_summary_part.done":

@@ -48,10 +48,11 @@ type Stream struct {
 	in   *bufio.Reader
 	size int
 
-	named  bool // the answer has said which model it is of
-	ended  bool // the last event came
-	finish bool // of a chat: it said why it ended
-	called bool // an event named a call
+	named  bool                // the answer has said which model it is of
+	ended  bool                // the last event came
+	finish bool                // of a chat: it said why it ended
+	calls  []Called            // that events named
+	begun  map[string][]Called // of a response: those whose item began and was not said to be done, by its place
 	usage  Usage
 
 	structured bool     // the request says what form the answer has to have
@@ -96,7 +97,7 @@ func (s *Stream) Next() (Event, error) {
 			return Event{}, fault.Wrap(err, fault.ResultInvalid, "An event of the provider's answer is not strict JSON; it was cut.")
 		}
 		e, passes, err := s.read(bytes.TrimSpace(data))
-		if s.called = s.called || len(e.Calls) > 0; s.finish {
+		if s.calls = append(s.calls, e.Calls...); s.finish {
 			e.Structured = s.final()
 		}
 		if err != nil || passes {
@@ -193,6 +194,7 @@ func (s *Stream) event(data []byte) (e Event, passes bool, err error) {
 		s.named = true
 		s.usage, _ = UsageOf(message)
 		content, _ := call.Get(message, "content")
+		e.Calls = CallsIn(Messages, message)
 		e.Holds = string(content) != "[]" || !only(data, "type", "message") || !only(message, "id", "type", "role", "model", "content", "stop_reason", "stop_sequence", "usage") || !plainMembers(message, "id", "type", "role")
 	case "content_block_start":
 		block, _ := call.Get(data, "content_block")
@@ -273,7 +275,8 @@ func (s *Stream) chunk(data []byte) (e Event, passes bool, err error) {
 		index, _ := call.Get(choice, "index")
 		delta, _ := call.Get(choice, "delta")
 		e.Holds = e.Holds || len(logprobs) > 0 && string(logprobs) != "null" || string(index) != "0" || !only(choice, "index", "delta", "finish_reason", "logprobs") || !call.IsObject(delta)
-		e.Calls = append(e.Calls, chatCalls(delta)...)
+		message, _ := call.Get(choice, "message")
+		e.Calls = append(append(e.Calls, chatCalls(delta)...), chatCalls(message)...)
 		for name, v := range call.Members(delta) {
 			text, isText := call.Text(v)
 			switch {
@@ -320,7 +323,7 @@ func (s *Stream) add(text string) {
 
 // final are the texts of a structured answer that has ended; nil of any other.
 func (s *Stream) final() [][]byte {
-	if !s.structured || s.refused || s.called || slices.Contains(exempt, s.reason) {
+	if !s.structured || s.refused || len(s.calls) > 0 || slices.Contains(exempt, s.reason) {
 		return nil
 	}
 	return append([][]byte{}, s.texts...)

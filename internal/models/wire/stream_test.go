@@ -3,6 +3,7 @@ package wire
 import (
 	"errors"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -74,6 +75,99 @@ func TestStreamsNameCallsAndCountTheUnknown(t *testing.T) {
 		if got := CallsIn(form, []byte(answer)); !slices.Equal(got, []Called{{"f", `{"a":1}`}}) {
 			t.Errorf("%s: %q", form, got)
 		}
+	}
+}
+
+// A call is named with its arguments wherever in an answer it stands: whole, at the beginning of a stream, in an item that is done or never is, and in the last event alone.
+func TestEachFormOfCallIsNamed(t *testing.T) {
+	items := map[string]Called{
+		`{"type":"function_call","call_id":"c","name":"f","arguments":"{\"a\":1}"}`:                {"f", `{"a":1}`},
+		`{"type":"function_call","call_id":"c","namespace":"mcp__s","name":"f","arguments":"x"}`:   {"mcp__s__f", "x"},
+		`{"type":"function_call","call_id":"c","namespace":"mcp__s__","name":"f","arguments":"x"}`: {"mcp__s__f", "x"},
+		`{"type":"custom_tool_call","call_id":"c","name":"f","input":"words"}`:                     {"f", "words"},
+		`{"type":"local_shell_call","call_id":"c","action":{"command":["ls"]}}`:                    {"local_shell", `{"command":["ls"]}`},
+		`{"type":"shell_call","call_id":"c","action":{"commands":["ls"]}}`:                         {"shell", `{"commands":["ls"]}`},
+		`{"type":"apply_patch_call","call_id":"c","operation":{"diff":"d"}}`:                       {"apply_patch", `{"diff":"d"}`},
+		`{"type":"computer_call","call_id":"c","action":{"type":"type","text":"t"}}`:               {"computer", `{"type":"type","text":"t"}`},
+		`{"type":"computer_call","call_id":"c","actions":[{"type":"type","text":"t"}]}`:            {"computer", `[{"type":"type","text":"t"}]`},
+		`{"type":"computer_call","call_id":"c","action":{"text":"t"},"actions":[{"text":"u"}]}`:    {"computer", `{"text":"t"}` + "\n" + `[{"text":"u"}]`},
+		`{"type":"novel_call","call_id":"c","does":"d"}`:                                           {"novel", `{"type":"novel_call","call_id":"c","does":"d"}`},
+	}
+	stream := func(form Form, events string) (all []Called) {
+		s := NewStream(Request{Form: form, Model: "m", Stream: true}, nil, strings.NewReader("data: "+strings.ReplaceAll(events, "\n", "\n\ndata: ")+"\n\n"))
+		for {
+			e, err := s.Next()
+			if errors.Is(err, io.EOF) {
+				return all
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, e.Calls...)
+		}
+	}
+	const other = `{"type":"function_call","call_id":"o","name":"other","arguments":"o"}`
+	for item, want := range items {
+		event := func(kind, members string) string {
+			return `{"type":"response.` + kind + `","sequence_number":1,` + members + "}\n"
+		}
+		whole := func(kind, output string) string {
+			return event(kind, `"response":{"model":"m","status":"completed","output":[`+output+`]}`)
+		}
+		begin, end := whole("created", ""), strings.TrimSpace(whole("completed", ""))
+		done := event("output_item.done", `"output_index":0,"item":`+item)
+		both := event("output_item.done", `"output_index":1,"item":`+other)
+		for name, c := range map[string]struct {
+			events string
+			want   []Called
+		}{
+			"done":                                   {begin + done + end, []Called{want}},
+			"done and whole":                         {begin + done + strings.TrimSpace(whole("completed", item)), []Called{want}},
+			"done twice":                             {begin + done + done + strings.TrimSpace(whole("completed", item+","+item)), []Called{want, want}},
+			"never done":                             {begin + event("output_item.added", `"output_index":0,"item":`+item) + end, []Called{want}},
+			"begun and done":                         {begin + event("output_item.added", `"output_index":0,"item":`+item) + done + end, []Called{want}},
+			"in the last event alone":                {begin + strings.TrimSpace(whole("completed", item)), []Called{want}},
+			"in the last event alone, after another": {begin + both + strings.TrimSpace(whole("completed", other+","+item)), []Called{{"other", "o"}, want}},
+			"in the last event of one that was cut":  {begin + both + strings.TrimSpace(whole("incomplete", other+","+item)), []Called{{"other", "o"}, want}},
+			"in the first event":                     {whole("created", item) + end, []Called{want}},
+		} {
+			if got := stream(Responses, c.events); !slices.Equal(got, c.want) {
+				t.Errorf("%s, %s: %q", item, name, got)
+			}
+		}
+		if got := CallsIn(Responses, []byte(`{"output":[`+item+`]}`)); !slices.Equal(got, []Called{want}) {
+			t.Errorf("%s, whole: %q", item, got)
+		}
+	}
+	for events, form := range map[string]Form{
+		`{"type":"message_start","message":{"model":"m","content":[{"type":"tool_use","name":"f","input":{"a":1}}]}}` + "\n" + `{"type":"message_stop"}`:                                                                      Messages,
+		`{"type":"message_start","message":{"model":"m","content":[]}}` + "\n" + `{"type":"content_block_start","index":0,"content_block":{"type":"tool_use","name":"f","input":{"a":1}}}` + "\n" + `{"type":"message_stop"}`: Messages,
+		`{"model":"m","choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"name":"f","arguments":"{\"a\":1}"}}]}}]}` + "\n[DONE]":                                                                             Chat,
+		`{"model":"m","choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"custom":{"name":"f","input":"{\"a\":1}"}}]}}]}` + "\n[DONE]":                                                                                   Chat,
+		`{"model":"m","choices":[{"index":0,"delta":{"function_call":{"name":"f","arguments":"{\"a\":1}"}}}]}` + "\n[DONE]":                                                                                                   Chat,
+		`{"model":"m","choices":[{"index":0,"delta":{},"message":{"tool_calls":[{"function":{"name":"f","arguments":"{\"a\":1}"}}]}}]}` + "\n[DONE]":                                                                          Chat,
+	} {
+		if got := stream(form, events); !slices.Equal(got, []Called{{"f", `{"a":1}`}}) {
+			t.Errorf("%s: %q", events, got)
+		}
+	}
+}
+
+// What a request says of its client's functions: the description of one, and none of what is of another type or has two.
+func TestDescribed(t *testing.T) {
+	for body, form := range map[string]Form{
+		`{"tools":[{"name":"f","description":"d"},{"type":"custom","name":"g","description":"e"},{"type":"bash_20250124","name":"b","description":"x"},{"name":"t","description":"1"},{"name":"t","description":"2"},{"name":"n"}]}`:                                                                                                                                                Messages,
+		`{"tools":[{"type":"function","function":{"name":"f","description":"d"}},{"type":"function","function":{"name":"g","description":"e"}},{"type":"custom","custom":{"name":"b","description":"x"}},{"type":"function","function":{"name":"t","description":"1"}},{"type":"function","function":{"name":"t","description":"2"}},{"type":"function","function":{"name":"n"}}]}`: Chat,
+		`{"tools":[{"type":"function","name":"f","description":"d"},{"type":"function","name":"g","description":"e"},{"type":"custom","name":"b","description":"x"},{"type":"function","name":"t","description":"1"},{"type":"function","name":"t","description":"2"},{"type":"function","name":"n"}]}`:                                                                             Responses,
+	} {
+		got := Described(form, []byte(body))
+		if want := map[string]string{"f": "d", "g": "e", "b": "", "t": "", "n": ""}; !maps.Equal(got, want) {
+			t.Errorf("%s: %q", form, got)
+		}
+	}
+	got := Described(Responses, []byte(`{"tools":[{"type":"namespace","name":"mcp__s","tools":[{"type":"function","name":"f","description":"d"}]}]}`))
+	if want := map[string]string{"mcp__s__f": "d"}; !maps.Equal(got, want) {
+		t.Errorf("a namespace: %q", got)
 	}
 }
 
