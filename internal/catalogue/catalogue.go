@@ -70,8 +70,8 @@ type Catalogue struct {
 	commands []call.Definition // of the built-in operations, by their place in Options
 
 	offered    map[string][]call.Definition
-	rounds     map[string]int  // how often UpdateDefinitions was called, by server
-	ordering   map[string]bool // servers whose words have a hit that is on record (HearWords)
+	rounds     map[string]int   // how often UpdateDefinitions was called, by server
+	heard      map[string]heard // by server
 	pins       map[string]Pin
 	inputs     map[string]func() (func(arguments []byte) error, error) // checks of arguments by the hash of the definition
 	suspicions map[string][]threat.Suspicion                           // in definitions that no person has accepted, by operation and hash
@@ -89,7 +89,7 @@ func New(ctx context.Context, o Options) (*Catalogue, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the pinned tool definitions: %w", err)
 	}
-	c := &Catalogue{o: o, offered: map[string][]call.Definition{}, rounds: map[string]int{}, ordering: map[string]bool{}, pins: map[string]Pin{}, suspicions: map[string][]threat.Suspicion{}, subs: map[int]func(){}}
+	c := &Catalogue{o: o, offered: map[string][]call.Definition{}, rounds: map[string]int{}, heard: map[string]heard{}, pins: map[string]Pin{}, suspicions: map[string][]threat.Suspicion{}, subs: map[int]func(){}}
 	for _, p := range pins {
 		c.pins[p.Operation] = p
 	}
@@ -233,6 +233,7 @@ func (c *Catalogue) Reconfigure(ctx context.Context, s Settings, swap func(publi
 	old, names := c.snap.Load(), c.toolNames("", nil)
 	if was := c.o.Screen; (was == nil) != (s.Screen == nil) || was != nil && was.Digest() != s.Screen.Digest() {
 		clear(c.suspicions)
+		clear(c.heard) // other rules find other things
 	}
 	c.o.Settings = s
 	next := c.build()

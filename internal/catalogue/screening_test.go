@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/call"
@@ -115,17 +116,19 @@ func TestPublishedDefinitionsAreNoHits(t *testing.T) {
 	}
 }
 
-// A hit in what a server says about itself is on record once, until it says something without one; a write that fails is tried again.
+// Different words of a server with a hit are on record once each, and only so many in an hour, whatever it says in between; a write that fails is tried again. By other rules what was
+// on record counts no more.
 func TestServersWordsAreScreened(t *testing.T) {
-	w := newWorld(t, func(o *catalogue.Options) { o.Screen = detector(t) })
+	now := time.Date(2026, 11, 20, 9, 0, 0, 0, time.UTC)
+	w := newWorld(t, func(o *catalogue.Options) { o.Screen, o.Now = detector(t), func() time.Time { return now } })
 	orders, plain := catalogue.Words{Name: "shy", Instructions: newTask}, catalogue.Words{Name: "shy", Instructions: "Adds numbers."}
-	for i, step := range []struct {
-		words  catalogue.Words
-		refuse bool
-		hits   int
-	}{{plain, false, 0}, {orders, true, 0}, {orders, false, 1}, {orders, false, 1}, {catalogue.Words{Name: newTask}, false, 1}, {plain, false, 1}, {orders, false, 2}} {
-		w.refuse = step.refuse
-		if err := w.c.HearWords(t.Context(), "shy", step.words); (err != nil) != step.refuse {
+	other := func(n int) catalogue.Words {
+		return catalogue.Words{Version: fmt.Sprint(n), Instructions: newTask}
+	}
+	hear := func(i int, words catalogue.Words, refuse bool, want int) {
+		t.Helper()
+		w.refuse = refuse
+		if err := w.c.HearWords(t.Context(), "shy", words); (err != nil) != refuse {
 			t.Fatalf("%d: %v", i, err)
 		}
 		hits := 0
@@ -134,10 +137,31 @@ func TestServersWordsAreScreened(t *testing.T) {
 				hits++
 			}
 		}
-		if hits != step.hits {
-			t.Errorf("%d: %d on record", i, hits)
+		if hits != want {
+			t.Errorf("%d: %d on record, not %d", i, hits, want)
 		}
 	}
+	for i, step := range []struct {
+		words  catalogue.Words
+		refuse bool
+		hits   int
+	}{
+		{plain, false, 0}, {orders, true, 0}, {orders, false, 1}, {orders, false, 1}, {other(1), false, 2}, {plain, false, 2}, {orders, false, 2}, {other(1), false, 2},
+		{other(2), false, 3}, {other(3), false, 4}, {other(4), false, 4}, {other(5), false, 4},
+	} {
+		hear(i, step.words, step.refuse, step.hits)
+	}
+	now = now.Add(time.Hour)
+	hear(20, orders, false, 4)
+	hear(21, other(4), false, 5)
+	d, err := screen.New(screen.Options{Name: "own", Rules: []byte("date 2026-11-24\nclass OTHER weather\nrule other 9 : OTHER 1 OTHER\n")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	next := w.o.Settings
+	next.Screen = d
+	w.c.Reconfigure(t.Context(), next, func(publish func()) { publish() })
+	hear(22, orders, false, 6)
 	for words, want := range map[catalogue.Words]string{orders: "screened", plain: "", {Instructions: "Adds\u200b numbers."}: "hidden"} {
 		found := w.c.SuspicionsIn("shy", words)
 		if got := len(found) > 0; got != (want != "") || got && found[0].Kind != want {

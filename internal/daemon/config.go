@@ -83,6 +83,7 @@ type Config struct {
 	root    *yaml.Node       // the file as it was read, to say where things stand
 	argless map[string]bool  // operations whose schema takes no argument, once that was compared
 	known   map[string]known // of servers with labels: catalogue, their entry in it
+	rules   func() ownRules  // of screening, read when they are first needed
 }
 
 // HostConfig is a host with the authority of people to start runs.
@@ -372,6 +373,7 @@ func ParseConfig(file string, data []byte, dir string) (*Config, error) {
 // parseConfig does so with these values for references, before those of the environment.
 func parseConfig(file string, data []byte, dir string, vars map[string]string) (*Config, error) {
 	c := &Config{Dir: dir}
+	c.rules = sync.OnceValue(c.readRules)
 	var root yaml.Node
 	if !blank(data) {
 		if err := yaml.Load(data, &root); err != nil {

@@ -20,9 +20,9 @@ func (c *Config) settings(builtin []catalogue.Command, agents agent.Set, policie
 	if err != nil {
 		return s, err
 	}
-	detects, err := c.detector()
-	if err != nil {
-		return s, err
+	screening := c.rules()
+	if screening.err != nil {
+		return s, screening.err
 	}
 	unlisted := catalogue.Unlisted
 	if c.Unlisted == "ask" || c.Unlisted == "ask_once" {
@@ -35,7 +35,7 @@ func (c *Config) settings(builtin []catalogue.Command, agents agent.Set, policie
 			Budget: time.Duration(c.Limits.ExecutionBudget), ApprovalExpires: time.Duration(c.Approvals.Expires),
 			MediumDelay: time.Duration(c.Approvals.MediumDelay), DrillEvery: c.Approvals.DrillEvery, AsksPerMinute: asksPerMinute,
 		},
-		Risk: risk, Voter: c.voter, Identities: c.IdentitiesOf, FreeLevel1: c.Flow.FreeLevel1, Detects: detects, Screen: c.Threat.input(), ScreenResults: c.Threat.results(), Tiers: c.tiers(), Breakers: c.breakers(), Quarantine: c.quarantine(),
+		Risk: risk, Voter: c.voter, Identities: c.IdentitiesOf, FreeLevel1: c.Flow.FreeLevel1, Screens: screening.detector, HitInArguments: c.Threat.input(), HitInResults: c.Threat.results(), Tiers: c.tiers(), Breakers: c.breakers(), Quarantine: c.quarantine(),
 	}, nil
 }
 

@@ -128,8 +128,8 @@ func (c *Config) beside(fields map[string]json.RawMessage) {
 	if c.People.Confirm != "" {
 		add(peopleConfirm, c.People.Confirm)
 	}
-	if rules, err := c.patterns(); err == nil && rules != nil { // who needs them reports the error
-		add(patternsFile, call.HashBytes(rules))
+	if own := c.rules(); own.text != nil { // who needs them reports the error
+		add(patternsFile, call.HashBytes(own.text))
 	}
 	if c.project != nil {
 		add(projectFolder, c.project.Folder())

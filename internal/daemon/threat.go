@@ -37,8 +37,24 @@ func (c *ThreatConfig) check(bad func(field, remedy, format string, args ...any)
 	}
 }
 
-// patterns are the operator's own rules; nil: there are none.
-func (c *Config) patterns() ([]byte, error) {
+// ownRules are the operator's own rules, and what screens with them. They are read once for each reading of the configuration, so that what is checked, on record and
+// in force is one text.
+type ownRules struct {
+	text     []byte // nil: there are none, or err says why they can't be used
+	detector *screen.Detector
+	err      error
+}
+
+// readRules reads them.
+func (c *Config) readRules() (r ownRules) {
+	if r.text, r.err = c.rulesFile(); r.err == nil {
+		r.detector, r.err = screen.New(screen.Options{Name: "threat.patterns: " + c.Threat.Patterns, Rules: r.text})
+	}
+	return r
+}
+
+// rulesFile is what their file has; nil: there is none.
+func (c *Config) rulesFile() ([]byte, error) {
 	if c.Threat.Patterns == "" {
 		return nil, nil
 	}
@@ -57,27 +73,18 @@ func (c *Config) patterns() ([]byte, error) {
 	return rules, nil
 }
 
-// detector reads the rules, with the operator's own.
-func (c *Config) detector() (*screen.Detector, error) {
-	rules, err := c.patterns()
-	if err != nil {
-		return nil, err
-	}
-	return screen.New(screen.Options{Name: "threat.patterns: " + c.Threat.Patterns, Rules: rules})
-}
-
 // oldRules is the age at which somebody should look whether rules still meet what is tried.
 const oldRules = 180 * 24 * time.Hour
 
 // patternProblems says what is wrong with the operator's own rules, and whether rules are old.
 func (c *Config) patternProblems(file string, now time.Time) (all []Problem) {
-	d, err := c.detector()
-	if err != nil {
-		p := c.problem(file, "threat.patterns", agent.Error, "mend the file, or leave the key out", "%s", strings.TrimPrefix(err.Error(), "threat.patterns: "))
+	own := c.rules()
+	if own.err != nil {
+		p := c.problem(file, "threat.patterns", agent.Error, "mend the file, or leave the key out", "%s", strings.TrimPrefix(own.err.Error(), "threat.patterns: "))
 		p.Stops = true
 		return []Problem{p}
 	}
-	program, operator := d.Dated()
+	program, operator := own.detector.Dated()
 	if now.Sub(program) > oldRules {
 		all = append(all, c.problem(file, "threat", agent.P2, "use a newer version of sallyport", "this version's rules of screening are of %s, over 180 days ago", program.Format(time.DateOnly)))
 	}

@@ -44,7 +44,7 @@ func TestRulesOfQuarantine(t *testing.T) {
 		"a rule that needs one of them": {gateway.Quarantine{InvalidOutputs: 1}, "", gateway.ByInvalidOutputs, run("invalid", "")},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newBreakerWorld(t, screened(t, func(o *gateway.Options) { o.Quarantine, o.Settings.Screen = c.rules, c.screen }))
+			w := newBreakerWorld(t, screened(t, func(o *gateway.Options) { o.Quarantine, o.Settings.HitInArguments = c.rules, c.screen }))
 			w.up.answers["docs.think"] = func(context.Context, json.RawMessage, *call.Exchange) (json.RawMessage, error) {
 				return json.RawMessage(`{"content":[{"type":"text","text":"` + ordersAgent + `"}]}`), nil
 			}
@@ -81,7 +81,7 @@ func TestRulesOfQuarantine(t *testing.T) {
 
 // What was counted follows from the log, over a restart; what is over an hour old does not count.
 func TestConductFollowsFromTheLog(t *testing.T) {
-	w := newBreakerWorld(t, screened(t, func(o *gateway.Options) { o.Quarantine.HitsWritten, o.Settings.Screen = 3, judge.ScreenDeny }))
+	w := newBreakerWorld(t, screened(t, func(o *gateway.Options) { o.Quarantine.HitsWritten, o.Settings.HitInArguments = 3, judge.ScreenDeny }))
 	hit := func() bool {
 		w.g.Call(t.Context(), gateway.Request{Principal: as("worker"), Method: "tools/call", Tool: "think", Arguments: json.RawMessage(`{"q":"` + ordersAgent + `"}`), Door: "mcp"})
 		_, is := w.g.Standing().Quarantined("worker")

@@ -20,9 +20,9 @@ func (c *crossing) screenArguments() *screen.Found {
 		return nil
 	}
 	if c.answers == nil {
-		return c.g.screened(screen.Arguments, c.agent, c.args)
+		return c.set.find(screen.Arguments, c.agent, c.args)
 	}
-	return c.g.screened(screen.Arguments, c.agent, append(append(append([]byte{}, c.args...), '\n'), c.answers...))
+	return c.set.find(screen.Arguments, c.agent, append(append(append([]byte{}, c.args...), '\n'), c.answers...))
 }
 
 // requestScreened is the flag of a question in whose session the person's request has a hit.
@@ -30,7 +30,7 @@ const requestScreened = "request_screened"
 
 // screenRequest screens what is on record as a person's request. The session opens all the same: its questions to people say what was found.
 func (g *Gateway) screenRequest(words, from string) *screen.Found {
-	return g.screened(screen.Request, from, []byte(words))
+	return g.settings.Load().find(screen.Request, from, []byte(words))
 }
 
 // screenResult screens what came back, and reports whether it is untrusted for what was found, whatever its label: its values confirm nothing then. What the
@@ -39,7 +39,7 @@ func (c *crossing) screenResult(out *outcome, result []byte) (doubtful bool) {
 	if c.effect.Traits().OwnWords || c.op.Model != nil {
 		return false
 	}
-	out.screened = c.g.screened(c.channel(), c.op.ID, result)
+	out.screened = c.set.find(c.channel(), c.op.ID, result)
 	if out.screened == nil || c.screensResults() == judge.ScreenObserve {
 		return false
 	}
@@ -52,25 +52,27 @@ func (c *crossing) screenResult(out *outcome, result []byte) (doubtful bool) {
 
 // withholds screens what a model's answer gives to functions of the agent's own program, and reports whether the answer is withheld for it: nobody here sees what such a
 // function does, so nothing later can be asked or refused. Where a hit in arguments asks, nobody can answer in time for an answer that waits for its reader; so it marks the
-// session, whose calls that others see are riskier from then on. Calls of this gateway's tools are screened when they are made.
+// session, whose calls that others see are riskier from then on. Where it denies, arguments that could not be screened whole are withheld, too. Calls of this gateway's tools are screened when they are made.
 func (c *crossing) withholds(out *outcome, result *effect.Result) bool {
 	if len(c.ungoverned(result.Calls)) == 0 {
 		return false
 	}
 	for _, given := range result.Given {
-		out.screened = out.screened.Worse(c.g.screened(screen.Arguments, c.op.ID, []byte(given)))
+		out.screened = out.screened.Worse(c.set.find(screen.Arguments, c.op.ID, []byte(given)))
 	}
-	if !out.screened.Hit() || c.screens() == judge.ScreenObserve {
+	if out.screened == nil || c.screens() == judge.ScreenObserve {
 		return false
 	}
-	out.raise = flow.Raise(out.raise, flow.Operation{ID: c.op.ID}, c.id, flow.Flagged)
+	if out.screened.Hit() {
+		out.raise = flow.Raise(out.raise, flow.Operation{ID: c.op.ID}, c.id, flow.Flagged)
+	}
 	return c.screens() != judge.ScreenAsk
 }
 
 // talksOrders reports whether what a server says or asks while the call runs looks like orders to an agent, or could not be screened whole: then it is held back, whatever the server's label. It
 // is on record. Where results are only observed it is passed.
 func (c *crossing) talksOrders(params []byte) bool {
-	s := c.g.screened(c.channel(), c.op.ID, params)
+	s := c.set.find(c.channel(), c.op.ID, params)
 	if s == nil {
 		return false
 	}
@@ -104,7 +106,7 @@ func (c *crossing) screensResults() judge.Screening {
 	if c.op.Class.ScreenNotes {
 		return judge.ScreenObserve
 	}
-	return c.set.ScreenResults
+	return c.set.HitInResults
 }
 
 // noteScreened puts what screening found on record.
@@ -142,7 +144,7 @@ func (c *crossing) channel() screen.Channel {
 	return screen.Result
 }
 
-// screened is what screening finds in a text; nil: nothing. Only its rule and score go on record.
-func (g *Gateway) screened(channel screen.Channel, source string, text []byte) *screen.Found {
-	return g.settings.Load().Detects.Find(channel, source, text)
+// find is what screening finds in a text; nil: nothing. Only its rule and score go on record.
+func (s *settings) find(channel screen.Channel, source string, text []byte) *screen.Found {
+	return s.Screens.Find(channel, source, text)
 }

@@ -45,12 +45,12 @@ type Settings struct {
 	Breakers Breakers
 	// Quarantine are the rules that put agents in quarantine.
 	Quarantine Quarantine
-	// Detects finds texts that look like orders to an agent. Default: nothing is screened.
-	Detects *screen.Detector
-	// Screen is what a hit of screening in arguments does. Default: a person decides.
-	Screen judge.Screening
-	// ScreenResults is whether a hit in a result makes it untrusted, or is on record alone (judge.ScreenObserve). Default: it does.
-	ScreenResults judge.Screening
+	// Screens finds texts that look like orders to an agent. Default: nothing is screened.
+	Screens *screen.Detector
+	// HitInArguments is what a hit of screening in arguments does. Default: a person decides.
+	HitInArguments judge.Screening
+	// HitInResults is whether a hit in a result makes it untrusted, or is on record alone (judge.ScreenObserve). Default: it does.
+	HitInResults judge.Screening
 	// Tiers are the trust tiers of agents.
 	Tiers map[string]Tier
 }
@@ -63,8 +63,8 @@ func (s *Settings) fill() {
 	if s.Quarantine.BreakerOpenings == 0 {
 		s.Quarantine.BreakerOpenings = quarantineAfter
 	}
-	if s.Screen == "" {
-		s.Screen = judge.ScreenAsk
+	if s.HitInArguments == "" {
+		s.HitInArguments = judge.ScreenAsk
 	}
 	if s.Identities == nil {
 		s.Identities = func(string) []string { return nil }
@@ -90,7 +90,7 @@ func (s *Settings) check() error {
 
 // catalogue is the part of the settings that operations are classified by.
 func (s *Settings) catalogue() catalogue.Settings {
-	return catalogue.Settings{Classify: s.Classify, Labels: s.Labels, Unlisted: s.Unlisted, AskOnce: s.AskOnce, Models: s.Models, Observe: s.Mode == Observe, Screen: s.Detects}
+	return catalogue.Settings{Classify: s.Classify, Labels: s.Labels, Unlisted: s.Unlisted, AskOnce: s.AskOnce, Models: s.Models, Observe: s.Mode == Observe, Screen: s.Screens}
 }
 
 // settings are Settings with what follows from them.
@@ -113,7 +113,7 @@ func newSettings(s Settings) (*settings, error) {
 		return nil, err
 	}
 	return &settings{s, &judge.Rules{
-		Observe: s.Mode == Observe, Policies: s.Policies, Risk: s.Risk, Labels: s.Labels, MediumDelay: s.Limits.MediumDelay, FreeLevel1: s.FreeLevel1, Screen: s.Screen,
+		Observe: s.Mode == Observe, Policies: s.Policies, Risk: s.Risk, Labels: s.Labels, MediumDelay: s.Limits.MediumDelay, FreeLevel1: s.FreeLevel1, Screen: s.HitInArguments,
 	}}, nil
 }
 

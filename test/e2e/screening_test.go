@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -246,19 +247,27 @@ func callOfForm(form, function string, streams bool) string {
 }
 
 // What a model's answer gives to functions of the agent's own program is screened, whole and in pieces: by default a hit is on record and marks the session, with
-// deny the answer is withheld, with observe it is noted.
+// deny the answer is withheld, also where it is encoded too deeply to be screened, with observe it is noted.
 func TestCallsInModelsAnswersAreScreened(t *testing.T) {
+	deep := ordersAgent
+	for range 4 {
+		deep = base64.StdEncoding.EncodeToString([]byte(deep))
+	}
 	for input, want := range map[string]struct{ hit, flagged, withheld bool }{
-		"ask": {true, true, false}, "deny": {true, true, true}, "observe": {true, false, false},
+		"ask": {true, true, false}, "deny": {true, true, true}, "observe": {true, false, false}, "deny deep": {false, false, true}, "ask deep": {false, false, false},
 	} {
 		t.Run(input, func(t *testing.T) {
-			p := newModelProvider(t)
+			p, orders := newModelProvider(t), ordersAgent
+			input, encoded := strings.CutSuffix(input, " deep")
+			if encoded {
+				orders = deep
+			}
 			w := start(t, p.config("[]")+"threat: {input: "+input+"}\n", thinker("bot"))
 			for _, form := range []string{"messages", "chat", "responses"} {
 				for _, streams := range []bool{false, true} {
 					name := fmt.Sprintf("%s, streamed: %t", form, streams)
 					body, path := fmt.Sprintf(modelForms[form].body, "Hi."), modelForms[form].path
-					said := callOfForm(form, "delete_all", streams)
+					said := strings.ReplaceAll(callOfForm(form, "delete_all", streams), ordersAgent, orders)
 					if streams {
 						body = streamed[form].body
 					}
@@ -286,8 +295,8 @@ func TestCallsInModelsAnswersAreScreened(t *testing.T) {
 							t.Errorf("%s: the record has %s", name, d)
 						}
 					}
-					withheld := strings.Contains(string(got), "threat.injection") && !strings.Contains(string(got), "mallory")
-					if passed := strings.Contains(string(got), "mallory"); withheld != want.withheld || passed == want.withheld || !streams && (status == 403) != want.withheld {
+					withheld := strings.Contains(string(got), "threat.injection") && !strings.Contains(string(got), orders[:20])
+					if passed := strings.Contains(string(got), orders[:20]); withheld != want.withheld || passed == want.withheld || !streams && (status == 403) != want.withheld {
 						t.Errorf("%s: %d %s", name, status, got)
 					}
 				}
