@@ -681,7 +681,7 @@ func TestWhatIsShown(t *testing.T) {
 	one := carol.get("/approvals/" + q.ID)
 	p := checkPage(t, "one", one)
 	for id, wants := range map[string][]string{
-		"state": {"HIGH", "1 approval"}, "main": {"Where each value came from", "If wrong", "dora", "worker", why.UserRequest, why.MissingKnowledge, why.ExpectedUse, "risk.operator", "host:laptop", "mail.search_email", read.CallID,
+		"state": {"HIGH", "1 approval"}, "main": {"Where each value came from", "If wrong", "dora", "worker", why.UserRequest, why.MissingKnowledge, why.ExpectedUse, "risk.operator", "host laptop", "mail.search_email", read.CallID,
 			"Since this was asked the session has also read internal data", "Earlier decisions", "rejected", "not this week", q.Digest, q.CallDigest, "its own words",
 			"destination", "pay@acme.example", "to is not confirmed", "record 3 of mail.find", "sender", "call_7", "no one", "m-7", "id is in the person's request", "named in the request"},
 	} {
