@@ -30,6 +30,7 @@ import (
 	"sallyport.example/internal/gateway/gatewaytest"
 	"sallyport.example/internal/identity"
 	rules "sallyport.example/internal/policy"
+	"sallyport.example/internal/screen"
 	"sallyport.example/internal/search"
 	"sallyport.example/internal/session"
 	"sallyport.example/internal/store"
@@ -139,6 +140,9 @@ func newPagesWorld(t testing.TB) *pagesWorld {
 		}
 	}
 	o := gatewaytest.Options(t, fmt.Sprintf(pagesAgent, "worker", "execution"), fmt.Sprintf(pagesAgent, "planner", "planning"))
+	detector, err := screen.New(screen.Options{})
+	must(err)
+	o.Screens = detector
 	db := gatewaytest.Store(t)
 	w := &pagesWorld{t: t, store: &lyingStore{DB: db}, cookies: map[string]string{}}
 	o.Store, o.Upstreams = w.store, echoServers{}

@@ -36,13 +36,20 @@ type screenedRow struct {
 }
 
 // measured is a rate as the page says it.
-type measured struct{ screen.Rate }
+type measured struct {
+	screen.Rate
+	Unjudged int // others like these on the page
+}
 
 func (m measured) Words() string {
 	if m.Of == 0 {
-		return "nobody has judged any yet"
+		return fmt.Sprintf("nobody has judged any yet; %d wait", m.Unjudged)
 	}
-	return fmt.Sprintf("%d of %d judged: %s (with 95 %% between %s and %s)", m.Are, m.Of, percent(float64(m.Are)/float64(m.Of)), percent(m.Low), percent(m.High))
+	words := fmt.Sprintf("%d of %d judged: %s (with 95 %% between %s and %s)", m.Are, m.Of, percent(float64(m.Are)/float64(m.Of)), percent(m.Low), percent(m.High))
+	if m.Unjudged > 0 {
+		words += fmt.Sprintf("; %d more are not judged and may differ", m.Unjudged)
+	}
+	return words
 }
 
 func percent(share float64) string { return fmt.Sprintf("%.1f %%", 100*share) }
@@ -83,18 +90,19 @@ func (c *Console) lookAtScreening(ctx context.Context, d *screeningPage) error {
 			case e.Event == audit.ThreatHit:
 				_ = json.Unmarshal(e.Detail, &detail) // many refusals in one entry name no finding
 				d.Hits = append(d.Hits, screenedRow{e, detail.Threat})
-			case gateway.Unfound(e):
+			case gateway.InSample(e):
 				d.Sample = append(d.Sample, screenedRow{Entry: e})
 			}
 		}
 	}
 	alarms, missed := screen.Rates(all)
-	d.Alarms, d.Missed, d.SampleOf, d.Looks = measured{alarms}, measured{missed}, screen.SampleOf, screeningLooks
+	d.Alarms, d.Missed, d.SampleOf, d.Looks = measured{Rate: alarms}, measured{Rate: missed}, screen.SampleOf, screeningLooks
 	for _, rows := range []*[]screenedRow{&d.Hits, &d.Sample} {
 		*rows = slices.DeleteFunc(*rows, func(r screenedRow) bool { return judged[r.Index] })
 		slices.Reverse(*rows)
-		*rows = (*rows)[:min(len(*rows), pageOfScreened)]
 	}
+	d.Alarms.Unjudged, d.Missed.Unjudged = len(d.Hits), len(d.Sample)
+	d.Hits, d.Sample = d.Hits[:min(len(d.Hits), pageOfScreened)], d.Sample[:min(len(d.Sample), pageOfScreened)]
 	return nil
 }
 

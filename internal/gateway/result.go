@@ -39,6 +39,7 @@ type outcome struct {
 	entry       audit.Entry
 	raise       []flow.Held
 	screened    *screen.Found   // what screening found in the result
+	sampled     bool            // it was screened whole with no hit, and is in the sample that people judge
 	stored      []flow.Held     // of raise, what stored data brings
 	attribution json.RawMessage // of the result
 	detail      []byte          // members for the entry's detail: an object
@@ -267,6 +268,9 @@ func (c *crossing) inspect(result effect.Result, err error) outcome {
 		detail["breaker"] = breaker.Noted{Server: c.server(), Result: out.ended}
 	}
 	noteScreened(out.screened, &out.entry, detail)
+	if out.sampled {
+		detail["sampled"] = true
+	}
 	if len(out.stored) > 0 {
 		detail["stored"] = out.stored
 	}

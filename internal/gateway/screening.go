@@ -40,6 +40,7 @@ func (c *crossing) screenResult(out *outcome, result []byte) (doubtful bool) {
 		return false
 	}
 	out.screened = c.set.find(c.channel(), c.op.ID, result)
+	out.sampled = c.set.Screens != nil && out.screened == nil && c.screened == nil && !c.unscreened && screen.Sampled(c.id)
 	if out.screened == nil || c.screensResults() == judge.ScreenObserve {
 		return false
 	}

@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 
 	"sallyport.example/internal/audit"
-	"sallyport.example/internal/call"
-	"sallyport.example/internal/effect"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/screen"
 )
@@ -14,16 +12,19 @@ import (
 // VerdictAction is the action of an entry about what a person says of something that was screened.
 const VerdictAction = "screening.verdict"
 
-// Unfound tells whether an entry is of a call that was screened without a hit and is in the sample that people judge.
-func Unfound(e audit.Entry) bool {
-	return e.Kind == audit.Outcome && e.Action == effect.Action(call.CallTool) && e.Event != audit.ThreatHit && screen.Sampled(e.CallID)
+// InSample tells whether an entry is the outcome of a call whose arguments and result were screened with no hit, and which is in the sample that people judge.
+func InSample(e audit.Entry) bool {
+	var detail struct {
+		Sampled bool `json:"sampled"`
+	}
+	return e.Kind == audit.Outcome && screen.Sampled(e.CallID) && json.Unmarshal(e.Detail, &detail) == nil && detail.Sampled
 }
 
 // SayOfScreening puts on record whether a person calls what was screened in an entry an attack: a hit, or a call of the sample. Nothing else follows from it.
 func (g *Gateway) SayOfScreening(ctx context.Context, e audit.Entry, attack bool, by string) error {
 	j := screen.Judged{Entry: e.Index, Hit: e.Event == audit.ThreatHit, Attack: attack, Weight: 1}
 	if !j.Hit {
-		if !Unfound(e) {
+		if !InSample(e) {
 			return fault.New(fault.RequestMalformed, "Entry %d has no hit of screening, and is not in the sample.", e.Index).At("index")
 		}
 		j.Weight = screen.SampleOf
