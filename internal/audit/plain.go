@@ -8,12 +8,13 @@ import (
 // doing are the names of actions for people. Each says what was done; who did it stands beside it.
 var doing = map[string]string{
 	"agent.approve": "declaration approved", "agent.export": "approval exported", "agent.change": "declaration changed", "agent.quarantine": "agent quarantined", "agent.restore": "agent taken out of quarantine",
+	"agent.degraded": "agent degraded", "agent.whole": "agent no longer degraded", "breaker.open": "circuit breaker opened", "breaker.closed": "circuit breaker closed",
 	"anchor.move": "anchor moved", "approval.approve": "request approved", "approval.ask": "people asked", "approval.defer": "request postponed",
 	"approval.drill": "people asked", "approval.expire": "request ran out of time", "approval.modify": "request changed", "approval.reject": "request rejected",
-	"approval.supersede": "request withdrawn", "audit.archive": "part of the log archived", "check": "asked in advance", "claim": "claim checked",
+	"approval.supersede": "request withdrawn", "audit.archive": "part of the log archived", "check": "asked in advance", "claim": "claim checked", "claim.judge": "model asked about a claim",
 	"config.change": "configuration changed", "config.reload": "configuration read again", "declare": "need declared", "evidence.full": "provenance is full",
 	"evidence.forget": "provenance deleted", "gateway.start": "gateway started", "kill.disable": "stopped", "kill.enable": "let work again",
-	"knowledge.erase": "document erased", "knowledge.erase_ask": "erasure asked for", "knowledge.fetch": "document fetched", "knowledge.index": "knowledge index built", "knowledge.pin": "snapshot chosen", "session.prompt": "system message settled",
+	"knowledge.erase": "document erased", "knowledge.erase_ask": "erasure asked for", "knowledge.embed": "text sent for an embedding", "knowledge.fetch": "document fetched", "knowledge.index": "knowledge index built", "knowledge.pin": "snapshot chosen", "session.prompt": "system message settled",
 	"knowledge.snapshot": "snapshot made", "plan.approve": "plan approved", "plan.reject": "plan rejected", "plan.submit": "plan submitted", Folded: "many refusals",
 	"screening.verdict": "screening judged", "segment.seal": "file of the log sealed", "segment.start": "file of the log begun", "server.seen": "server looked at", "server.words": "words of a server screened", "session.close": "session closed",
 	"session.definitions": "definitions shown", "session.hook_key": "prompt hook connected", "session.next": "fresh session allowed", "session.open": "session opened",
@@ -50,6 +51,8 @@ func acted(e Entry) string {
 		return whom + doing[e.Action]
 	case e.Action == "call":
 		return called(e)
+	case e.Action == "models/request":
+		return strings.Replace(called(e), "call", "model request", 1)
 	case e.Decision == "deny" && e.Action != Folded:
 		return "refused: " + Named(e.Action)
 	}

@@ -127,7 +127,7 @@ var refusedFor = map[fault.Code]string{
 	fault.AgentQuarantined: "the agent is quarantined", fault.LimitRate: "too many calls", fault.LimitQuota: "a quota was used up", fault.PhaseBlocked: "before a plan was approved",
 	fault.DeclarationMissing: "no reason given", fault.ApprovalRejected: "a person said no", fault.ApprovalExpired: "nobody answered in time", fault.ToolQuarantined: "the tool changed",
 	fault.ToolUnknown: "no such tool", fault.SessionClosed: "the session was closed", fault.EgressBlocked: "the address is not allowed", fault.PlanMismatch: "not in the plan",
-	fault.RequestMalformed: "malformed",
+	fault.RequestMalformed: "malformed", fault.BreakerOpen: "a circuit breaker was open", fault.ThreatInjection: "looked like orders", fault.ModelUndeclared: "the model is not declared", fault.ModelHostedTool: "a tool that the provider runs",
 }
 
 // activityOf is what happened in the span with the name, the first one if there is none of it.

@@ -11,6 +11,7 @@ import (
 	"sallyport.example/internal/anchor"
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/breaker"
+	"sallyport.example/internal/call"
 	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/desk"
 	"sallyport.example/internal/fault"
@@ -74,6 +75,7 @@ type overviewPage struct {
 type shownBreaker struct {
 	breaker.State
 	Model  string // the model that Server stands for; "": a server
+	Anchor string // names it in the page: a breaker's name may have letters that no selector takes
 	Typed  string // why somebody wants to reset it
 	Resets bool   // the person may
 }
@@ -84,7 +86,7 @@ func (c *Console) openBreakers(resets bool) (all []shownBreaker) {
 		if b.Since == nil {
 			continue
 		}
-		s := shownBreaker{State: b, Resets: resets}
+		s := shownBreaker{State: b, Resets: resets, Anchor: call.HashBytes([]byte(b.Name))[:12]}
 		s.Model, _ = breaker.Model(b.Server)
 		all = append(all, s)
 	}

@@ -182,6 +182,16 @@ func TestAModelsBreaker(t *testing.T) {
 			t.Errorf("%s: %s", args, out)
 		}
 	}
+	b := w.ann()
+	for name, path := range map[string]string{"breakers-overview": "/", "breakers-agent": "/agents/third"} {
+		b.open(w.admin + path)
+		b.see("requests failed in a row at the model")
+		b.accessible(name)
+		b.phone()
+		b.open(w.admin + path)
+		b.fitsPhone()
+		b.shot(name)
+	}
 	reset()
 	n := map[string]int{}
 	for _, e := range w.entries() {
