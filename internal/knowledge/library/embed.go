@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -108,6 +109,11 @@ func (l *Library) embedNewest(ctx context.Context) error {
 	l.mu.RLock()
 	members := knowledge.Members(l.documents, s.Order)
 	l.mu.RUnlock()
+	texts := map[string]bool{}
+	for _, m := range members {
+		texts[m.Version.Content] = true
+	}
+	maps.DeleteFunc(l.failures, func(text string, _ int) bool { return !texts[text] }) // of documents that are gone
 	// What failed most comes last, so texts that the model refuses keep no other from being embedded.
 	slices.SortStableFunc(members, func(a, b knowledge.Member) int {
 		return cmp.Compare(l.failures[a.Version.Content], l.failures[b.Version.Content])
