@@ -235,14 +235,16 @@ func (m model) answered(asked wire.Request, answer wire.Response) (Result, error
 	if !said && answer.Status == http.StatusOK && asked.Form != wire.Count {
 		used = wire.Usage{Input: wire.Estimate(asked.Form, asked.Body), Output: min(wire.EstimateText(string(answer.Body)), max(1, wire.OutputLimit(asked.Form, asked.Body))), Estimated: true}
 	}
-	result := Result{JSON: b, Record: m.record(answer.Status, used)}
+	schema, mismatch := "", error(nil)
+	if answer.Status == http.StatusOK && wire.SchemaOf(asked.Form, asked.Body) != nil {
+		schema, mismatch = m.matches(asked, wire.StructuredIn(asked.Form, answer.Body))
+	}
+	result := Result{JSON: b, Record: m.record(answer.Status, used, schema)}
 	if answer.Status != http.StatusOK {
 		return result, err
 	}
-	if wire.SchemaOf(asked.Form, asked.Body) != nil {
-		if err := m.matches(asked, wire.StructuredIn(asked.Form, answer.Body)); err != nil {
-			return Result{Record: result.Record}, err
-		}
+	if mismatch != nil {
+		return Result{Record: result.Record}, mismatch
 	}
 	result.called(asked, wire.CallsIn(asked.Form, answer.Body), nil)
 	return result, err
@@ -250,33 +252,30 @@ func (m model) answered(asked wire.Request, answer wire.Response) (Result, error
 
 // matches checks the texts of a structured answer (nil: it is none) against the schema of its request. A schema that is not read here, as one that refers to itself, is
 // left to the provider.
-// Of several texts the last one has to match, and any other that is JSON: clients take the first or the last.
-func (m model) matches(asked wire.Request, texts [][]byte) error {
+// Of several texts the last one has to match, and any other that is JSON: clients take the first or the last. schema is for the outcome: "checked", "unread", or "" of what is no structured answer.
+func (m model) matches(asked wire.Request, texts [][]byte) (schema string, _ error) {
 	if texts == nil {
-		return nil
+		return "", nil
 	}
 	check, err := m.terms.Schema(wire.SchemaOf(asked.Form, asked.Body))
 	if err != nil {
-		return nil
+		return "unread", nil
 	}
 	if len(texts) == 0 {
 		texts = [][]byte{{}}
 	}
 	for i, text := range texts {
-		if err = call.Check(text, call.DefaultLimits()); err == nil {
-			err = check(text)
-		} else if i < len(texts)-1 {
-			err = nil
+		if err := call.Check(text, call.DefaultLimits()); err != nil {
+			if i < len(texts)-1 {
+				continue
+			}
+			return "checked", fault.New(fault.OutputInvalid, "The model's answer was discarded, since it is not strict JSON, or is too large or too deep.").Try("Ask again, or ask for a simpler or shorter form.")
 		}
-		if err != nil {
-			break
+		if err := check(text); err != nil { // it quotes the answer, so it is no cause
+			return "checked", fault.New(fault.OutputInvalid, "The model's answer was discarded, since it does not match the schema of the request%s.", catalogue.Problems(err)).Try("Ask again, or ask for a simpler form.")
 		}
 	}
-	if err != nil {
-		// Without the cause, which quotes the answer.
-		return fault.New(fault.OutputInvalid, "The model's answer was discarded, since it does not match the schema of the request%s.", catalogue.Problems(err)).Try("Ask again, or ask for a simpler form.")
-	}
-	return nil
+	return "checked", nil
 }
 
 // called notes what the answer asks its client to call. pieces are arguments that came in pieces; some come whole as well.
@@ -300,16 +299,19 @@ func (r *Result) called(asked wire.Request, calls []wire.Called, pieces []string
 	}
 }
 
-// record is what the outcome says of an answer. The quotas are settled by it.
-func (m model) record(status int, used wire.Usage) json.RawMessage {
+// record is what the outcome says of an answer. The quotas are settled by it. schema is what matches says.
+func (m model) record(status int, used wire.Usage, schema string) json.RawMessage {
 	all := map[string]any{"status": status}
+	if schema != "" {
+		all["schema"] = schema
+	}
 	if used != (wire.Usage{}) {
 		all["tokens"] = used
 		if m.op.Model.Price != nil {
 			all["cost_millionths"] = m.cost(used)
 		}
 	}
-	detail, _ := json.Marshal(all) // of numbers: can't fail
+	detail, _ := json.Marshal(all) // of numbers and a word: can't fail
 	return detail
 }
 
@@ -318,7 +320,7 @@ func (m model) failed(status int, err error, used wire.Usage) json.RawMessage {
 	if unsent(err) || status != 0 && status != http.StatusOK {
 		return nil
 	}
-	return m.record(status, used)
+	return m.record(status, used, "")
 }
 
 // stream asks for an answer in pieces, and hands its text on as it comes. What can act stays in the result, as the rest.
@@ -373,11 +375,12 @@ func (m model) stream(ctx context.Context, r Run, asked wire.Request) (Result, e
 	if err != nil {
 		return Result{Record: m.failed(answer.Status, err, used)}, err
 	}
-	if err := m.matches(asked, structured); err != nil {
-		return Result{Record: m.record(answer.Status, used)}, err
+	schema, mismatch := m.matches(asked, structured)
+	if mismatch != nil {
+		return Result{Record: m.record(answer.Status, used, schema)}, mismatch
 	}
 	b, err := call.Encode(map[string]any{"status": json.RawMessage("200"), "headers": answer.Headers, "left": string(left), "rest": string(window.Rest())})
-	result := Result{JSON: b, Record: m.record(answer.Status, used), Unknown: unknown}
+	result := Result{JSON: b, Record: m.record(answer.Status, used, schema), Unknown: unknown}
 	var pieces []string
 	for of, text := range whole {
 		result.Looked = append(result.Looked, text.String())

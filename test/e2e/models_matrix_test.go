@@ -200,14 +200,15 @@ func TestStructuredAnswersAreChecked(t *testing.T) {
 			for name, c := range map[string]struct {
 				schema, text string
 				passes       bool
+				why          string // it doesn't pass
 			}{
-				"matches":         {schema, `{"total":41}`, true},
-				"another type":    {schema, `{"total":"forty-one"}`, false},
-				"a member more":   {schema, `{"total":41,"run":"rm -rf"}`, false},
-				"twice":           {schema, `{"total":41,"total":"x"}`, false},
-				"words around it": {schema, `Here it is: {"total":41}`, false},
-				"nothing":         {schema, ``, false},
-				"not read here":   {recursive, `{"next":{"next":{}}}`, true},
+				"matches":         {schema, `{"total":41}`, true, ""},
+				"another type":    {schema, `{"total":"forty-one"}`, false, "does not match the schema"},
+				"a member more":   {schema, `{"total":41,"run":"rm -rf"}`, false, "does not match the schema"},
+				"twice":           {schema, `{"total":41,"total":"x"}`, false, "is not strict JSON"},
+				"words around it": {schema, `Here it is: {"total":41}`, false, "is not strict JSON"},
+				"nothing":         {schema, ``, false, "is not strict JSON"},
+				"not read here":   {recursive, `{"next":{"next":{}}}`, true, ""},
 			} {
 				p.says(func(rw http.ResponseWriter, _ modelRequest) bool {
 					if stream {
@@ -223,10 +224,16 @@ func TestStructuredAnswersAreChecked(t *testing.T) {
 				body := strings.Replace(fmt.Sprintf(f.body, "How much is it?"), "{", fmt.Sprintf(`{"stream":%v,%s`, stream, fmt.Sprintf(formats[form], c.schema)), 1)
 				status, answer := w.post(f.path, token, body, nil)
 				name = fmt.Sprintf("%s, stream %v, %s", form, stream, name)
-				code := ""
+				code, read := "", "checked"
+				if c.schema == recursive {
+					read = "unread"
+				}
 				for _, e := range outcomes(w) {
-					if e.Session == session {
-						code = e.Code
+					if e.Session != session {
+						continue
+					}
+					if code = e.Code; !strings.Contains(string(e.Detail), `"schema":"`+read+`"`) {
+						t.Errorf("%s: the outcome does not say %q: %s", name, read, e.Detail)
 					}
 				}
 				if c.passes {
@@ -235,7 +242,7 @@ func TestStructuredAnswersAreChecked(t *testing.T) {
 					}
 					continue
 				}
-				if told, message := modelRefusal(t, answer); status != 502 || told != "output.invalid" || code != told || strings.Contains(string(answer), "rm -rf") || !strings.Contains(message, "does not match the schema") {
+				if told, message := modelRefusal(t, answer); status != 502 || told != "output.invalid" || code != told || strings.Contains(string(answer), "rm -rf") || !strings.Contains(message, c.why) {
 					t.Errorf("%s: %d %s, on record %q", name, status, answer, code)
 				}
 			}
