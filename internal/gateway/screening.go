@@ -92,7 +92,7 @@ func (c *crossing) talksOrders(params []byte) bool {
 // refusesAnswer reports whether what a client says to a server's question while the call runs is held back for what was found in it: nobody can be asked about it by then.
 func (c *crossing) refusesAnswer(found *screen.Found) bool {
 	does := c.screens()
-	return found.Hit() && (does == judge.ScreenDeny || does != judge.ScreenObserve && !c.set.rules.Observe)
+	return found != nil && does == judge.ScreenDeny || found.Hit() && does != judge.ScreenObserve && !c.set.rules.Observe
 }
 
 // screens is what a hit in the arguments of the operation does, and screensResults what one in its results does.

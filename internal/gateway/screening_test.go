@@ -2,6 +2,7 @@ package gateway_test
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"slices"
 	"strings"
@@ -74,6 +75,14 @@ func TestWhatAHitInArgumentsDoes(t *testing.T) {
 		}
 		if b := w.call("worker", "web_search"); b.Verdict.Decision != fault.Permit {
 			t.Errorf("%q: harmless arguments: %+v", input, b.Verdict)
+		}
+		deep := ordersAgent
+		for range 4 {
+			deep = base64.StdEncoding.EncodeToString([]byte(deep))
+		}
+		c := w.g.Call(t.Context(), gateway.Request{Principal: as("worker"), Method: "tools/call", Tool: "web_search", Arguments: json.RawMessage(`{"q":"` + deep + `"}`), Door: "mcp"})
+		if refused := input == judge.ScreenDeny; (c.Verdict.Code == fault.ThreatInjection) != refused || refused && !strings.Contains(c.Verdict.Reason, "could not be screened whole") || !refused && c.Verdict.Decision != fault.Permit {
+			t.Errorf("%q: arguments that are encoded too deeply: %+v", input, c.Verdict)
 		}
 	}
 }

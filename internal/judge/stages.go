@@ -227,10 +227,15 @@ func limit(f *Facts, found *Finding) fault.Verdict {
 	return fault.Permitted()
 }
 
-// screening leaves a call to a person whose arguments look like an attempt to order an agent about, or refuses it, as the operator chose (TH-2). Silence is no answer to it.
+// screening leaves a call to a person whose arguments look like an attempt to order an agent about, or refuses it, as the operator chose (TH-2). Silence is no answer to it. Where it refuses, it
+// does so too where they could not be screened whole.
 func screening(f *Facts, _ *Finding) fault.Verdict {
 	const stage = "screen"
 	s := f.Arguments.Screened
+	if s != nil && !s.Hit() && f.screens() != ScreenAsk && f.screens() != ScreenObserve {
+		return fault.Refuse(stage, fault.ThreatInjection, fmt.Sprintf("The arguments of %s could not be screened whole.", f.Operation.Name),
+			fault.Remedy{Kind: "ask_person", Text: "Send less of it encoded, or in smaller calls. An operator can have such calls pass instead: threat.input."})
+	}
 	if !s.Hit() || f.screens() == ScreenObserve || f.screens() == ScreenAsk && f.Answer.ByPerson() {
 		return fault.Permitted()
 	}
