@@ -123,7 +123,11 @@ func TestAppendOnly(t *testing.T) {
 				"WITH x AS (SELECT * FROM %[1]s) REPLACE INTO %[1]s SELECT * FROM x",
 			} {
 				query := fmt.Sprintf(form, table, key, other)
-				if _, err := c.Exec(query); err == nil || !strings.Contains(err.Error(), "is append-only") {
+				_, err := c.Exec(query)
+				for err != nil && strings.Contains(err.Error(), "SQLITE_BUSY") { // the store writes something of its own
+					_, err = c.Exec(query)
+				}
+				if err == nil || !strings.Contains(err.Error(), "is append-only") {
 					t.Errorf("%s: %s: %v", who, query, err)
 				}
 			}
@@ -154,6 +158,18 @@ func waiting(db *DB) int {
 	return db.w.queue.waiting
 }
 
+// waitingAgents counts those of agents. The store has jobs of its own now and then.
+func waitingAgents(db *DB) (n int) {
+	db.w.queue.mu.Lock()
+	defer db.w.queue.mu.Unlock()
+	for of, l := range db.w.queue.lines {
+		if of.agent != "" {
+			n += l.len()
+		}
+	}
+	return n
+}
+
 // TestGroupCommit holds the writer in a commit while 64 callers come: they must share the next one.
 func TestGroupCommit(t *testing.T) {
 	db := openDB(t)
@@ -170,7 +186,6 @@ func TestGroupCommit(t *testing.T) {
 		}})
 		<-entered
 	}
-	queued := func(n int) bool { return waiting(db) == n }
 	for _, step := range []func(s session.Session) error{
 		func(s session.Session) error {
 			return second(db.Intent(t.Context(), s.ID, s.Version, intent(s, "call_"+s.ID), nil))
@@ -189,7 +204,7 @@ func TestGroupCommit(t *testing.T) {
 				}
 			})
 		}
-		for !queued(64) {
+		for waitingAgents(db) < 64 {
 			time.Sleep(time.Millisecond)
 		}
 		gate <- struct{}{}
@@ -261,7 +276,7 @@ func TestSpoiler(t *testing.T) {
 	}
 	for {
 		n := waiting(db)
-		if n == len(errs) {
+		if n >= len(errs) {
 			break
 		}
 		time.Sleep(time.Millisecond)
@@ -557,7 +572,7 @@ func TestGivenUp(t *testing.T) {
 	go func() { done <- second(db.Intent(ctx, a.ID, a.Version, intent(a, "c1"), nil)) }()
 	for {
 		n := waiting(db)
-		if n == 1 {
+		if n >= 1 {
 			break
 		}
 		time.Sleep(time.Millisecond)
