@@ -109,7 +109,7 @@ func (c *crossing) listen() {
 		if part.Result && !part.Opaque && c.live.said.knows(part.Texts) {
 			continue // it was screened, and the session got its labels, when it was delivered
 		}
-		s := c.set.find(screen.Model, c.op.ID, part.JSON)
+		s := c.set.Screens.Find(screen.Model, c.op.ID, part.JSON)
 		c.messages = c.messages.Worse(s)
 		texts, held := c.g.carriedIn(part.JSON)
 		c.carries, c.carried = append(c.carries, texts...), addHeld(c.carried, held)

@@ -158,7 +158,7 @@ func (c *crossing) ask(ctx context.Context, method string, params json.RawMessag
 			return nil, held(v)
 		}
 	}
-	said = c.set.find(screen.Arguments, c.agent, answer)
+	said = c.set.Screens.Find(screen.Arguments, c.agent, answer)
 	c.wroteHit(ctx, said)
 	if c.refusesAnswer(said) {
 		return nil, held(fault.Refuse("screen", fault.ThreatInjection, "The answer looks like an attempt to order an agent about."))

@@ -20,9 +20,9 @@ func (c *crossing) screenArguments() *screen.Found {
 		return nil
 	}
 	if c.answers == nil {
-		return c.set.find(screen.Arguments, c.agent, c.args)
+		return c.set.Screens.Find(screen.Arguments, c.agent, c.args)
 	}
-	return c.set.find(screen.Arguments, c.agent, append(append(append([]byte{}, c.args...), '\n'), c.answers...))
+	return c.set.Screens.Find(screen.Arguments, c.agent, append(append(append([]byte{}, c.args...), '\n'), c.answers...))
 }
 
 // requestScreened is the flag of a question in whose session the person's request has a hit.
@@ -30,7 +30,7 @@ const requestScreened = "request_screened"
 
 // screenRequest screens what is on record as a person's request. The session opens all the same: its questions to people say what was found.
 func (g *Gateway) screenRequest(words, from string) *screen.Found {
-	return g.settings.Load().find(screen.Request, from, []byte(words))
+	return g.settings.Load().Screens.Find(screen.Request, from, []byte(words))
 }
 
 // screenResult screens what came back, and reports whether it is untrusted for what was found, whatever its label: its values confirm nothing then. What the
@@ -39,7 +39,7 @@ func (c *crossing) screenResult(out *outcome, result []byte) (doubtful bool) {
 	if c.effect.Traits().OwnWords || c.op.Model != nil {
 		return false
 	}
-	out.screened = c.set.find(c.channel(), c.op.ID, result)
+	out.screened = c.set.Screens.Find(c.channel(), c.op.ID, result)
 	out.sampled = c.set.Screens != nil && out.screened == nil && c.screened == nil && !c.unscreened && screen.Sampled(c.id)
 	if out.screened == nil || c.screensResults() == judge.ScreenObserve {
 		return false
@@ -59,7 +59,7 @@ func (c *crossing) withholds(out *outcome, result *effect.Result) bool {
 		return false
 	}
 	for _, given := range result.Given {
-		out.screened = out.screened.Worse(c.set.find(screen.Arguments, c.op.ID, []byte(given)))
+		out.screened = out.screened.Worse(c.set.Screens.Find(screen.Arguments, c.op.ID, []byte(given)))
 	}
 	if out.screened == nil || c.screens() == judge.ScreenObserve {
 		return false
@@ -73,7 +73,7 @@ func (c *crossing) withholds(out *outcome, result *effect.Result) bool {
 // talksOrders reports whether what a server says or asks while the call runs looks like orders to an agent, or could not be screened whole: then it is held back, whatever the server's label. It
 // is on record. Where results are only observed it is passed.
 func (c *crossing) talksOrders(params []byte) bool {
-	s := c.set.find(c.channel(), c.op.ID, params)
+	s := c.set.Screens.Find(c.channel(), c.op.ID, params)
 	if s == nil {
 		return false
 	}
@@ -143,9 +143,4 @@ func (c *crossing) channel() screen.Channel {
 		return screen.Document
 	}
 	return screen.Result
-}
-
-// find is what screening finds in a text; nil: nothing. Only its rule and score go on record.
-func (s *settings) find(channel screen.Channel, source string, text []byte) *screen.Found {
-	return s.Screens.Find(channel, source, text)
 }

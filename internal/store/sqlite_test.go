@@ -274,11 +274,7 @@ func TestSpoiler(t *testing.T) {
 			}
 		})
 	}
-	for {
-		n := waiting(db)
-		if n >= len(errs) {
-			break
-		}
+	for waiting(db) < len(errs) {
 		time.Sleep(time.Millisecond)
 	}
 	close(gate)
@@ -570,11 +566,7 @@ func TestGivenUp(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() { done <- second(db.Intent(ctx, a.ID, a.Version, intent(a, "c1"), nil)) }()
-	for {
-		n := waiting(db)
-		if n >= 1 {
-			break
-		}
+	for waiting(db) < 1 {
 		time.Sleep(time.Millisecond)
 	}
 	cancel()
