@@ -1,6 +1,7 @@
 package threat
 
 import (
+	"html"
 	"regexp"
 	"slices"
 	"strings"
@@ -9,6 +10,7 @@ import (
 
 	"golang.org/x/text/unicode/norm"
 
+	"sallyport.example/internal/css"
 	"sallyport.example/internal/display"
 )
 
@@ -190,7 +192,8 @@ var orders = sync.OnceValue(func() []rule {
 	// Text for the model and not for a reader.
 	add("markup", "<|[|!|#", `</?(?:important|system|sys|instructions?|assistant|hidden|override|critical|urgent|mandatory|tool_calls?|function_calls?|invoke|system-reminder|system_prompt|im_start|im_end|human)\b[^<>]{0,80}>|<<sys>>|<\|[^|<>]{1,40}\|>|\[/?inst\]|\[(?:system|hidden|override)\]|###\s*(?:system|instructions?|assistant)\b|!\[[^\]]{0,80}\]\(\s*https?:`)
 	add("hidden", "<!--", `<!--`)
-	add("hidden", "hidden|none|opacity|font-size", `<[a-z][^<>]{0,200}(?:\bhidden\b|\bdisplay\s*:\s*none\b|\bvisibility\s*:\s*hidden\b|\b(?:font-size|opacity)\s*:\s*0(?:px|r?em|pt|%)?\s*[;"'!])`)
+	add("hidden", "hidden|popover|style", `<[a-z](?:"[^"]*"|'[^']*'|[^<>"'])*`)
+	all[len(all)-1].unless = func(tag string) bool { return !hidesText(tag) }
 
 	// Names that no description needs: credentials, the client's configuration, the system's files.
 	add("path", "~|$home|%userprofile|ssh|rsa|ed25519|ecdsa|authorized_keys|known_hosts|.env|mcp|claude|cursor|/etc/|/proc/|/root|.aws|.kube|.npmrc|.netrc|.git-cred|_history|.pgpass|.docker|.gnupg|keychain|wallet.dat|appdata|private key|.bashrc|.zshrc|.profile|token|.key",
@@ -202,6 +205,33 @@ var orders = sync.OnceValue(func() []rule {
 	}
 	return all
 })
+
+var (
+	// elementName matches the name at the beginning of a tag, attribute one attribute of it.
+	elementName = regexp.MustCompile(`^<([a-z][a-z0-9-]*)(?:[\s/]|$)`)
+	attribute   = regexp.MustCompile(`([^\s"'/=]+)(?:\s*=\s*("[^"]*"|'[^']*'|[^\s"']+))?`)
+	// textless are elements that have no text to hide.
+	textless = regexp.MustCompile(`^(?:area|base|br|col|embed|hr|img|input|link|meta|source|track|wbr)$`)
+)
+
+// hidesText tells whether the start tag of an element hides its text from who looks at it. What aria-hidden marks is seen.
+func hidesText(tag string) bool {
+	name := elementName.FindStringSubmatch(tag)
+	if name == nil || textless.MatchString(name[1]) {
+		return false
+	}
+	for _, a := range attribute.FindAllStringSubmatch(tag[len(name[0]):], -1) {
+		switch a[1] {
+		case "hidden", "popover":
+			return true
+		case "style":
+			if css.Hides(html.UnescapeString(strings.Trim(a[2], `"'`))) {
+				return true
+			}
+		}
+	}
+	return false
+}
 
 // forExample matches addresses that are reserved for examples (RFC 2606), or those of the machine itself.
 var forExample = regexp.MustCompile(`[@/.](?:example\.(?:com|org|net|edu)|[a-z0-9-]+\.(?:example|test|invalid)|test\.com|localhost|127\.0\.0\.1|0\.0\.0\.0)$`)
@@ -219,7 +249,7 @@ func (st *stream) judge(r *reading) {
 	for i := range all {
 		rule := &all[i]
 		for _, w := range rule.windows(text) {
-			for _, at := range rule.re.FindAllStringIndex(text[w[0]:w[1]], 8) {
+			for _, at := range rule.re.FindAllStringIndex(text[w[0]:w[1]], -1) { // all: what is excused may stand before what isn't
 				from, to := w[0]+at[0], w[0]+at[1]
 				if rule.unless == nil || !rule.unless(text[from:to]) {
 					r.add(rule.kind, st.where(from), around(text, from, to))
