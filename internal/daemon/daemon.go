@@ -501,7 +501,7 @@ func (d *Daemon) buildTeller() error {
 		select {
 		case d.teller.marks <- m:
 		default:
-			d.o.Log.Warn("people are not told of a quota, the log has it", "agent", m.Agent, "quota", m.Text())
+			d.o.Log.Warn("people are told of a quota only at the next start, the log has it", "agent", m.Agent, "quota", m.Text())
 		}
 	})
 	d.teller.start()

@@ -51,6 +51,7 @@ type sessions interface {
 	Watch(topics ...string) (waiting <-chan changes.Change, end func())
 	SessionByID(ctx context.Context, id string) (session.Session, error)
 	WaitingPlans(ctx context.Context, limit int) (newest []session.Session, all int64, err error)
+	QuotaMarks(ctx context.Context) ([]quota.Mark, error)
 }
 
 // teller sends messages to people, from changes of the gateway and from the store. Each message has a key, so that after a restart it is not sent
@@ -152,6 +153,7 @@ func (t *teller) change(ctx context.Context, c changes.Change) bool {
 		t.quarantined(ctx)
 		if c.ID == "" { // of a reload, which may have changed any
 			t.configuration(ctx)
+			t.quotas(ctx)
 		}
 	case changes.Tool:
 		t.changedTools(ctx)
@@ -167,6 +169,7 @@ func (t *teller) everything(ctx context.Context) {
 	t.kill(ctx)
 	t.configuration(ctx)
 	t.look(ctx)
+	t.quotas(ctx)
 	waiting, _, err := t.gateway.WaitingPlans(ctx, tellPage)
 	for _, s := range waiting {
 		t.plan(ctx, s)
@@ -408,9 +411,28 @@ func (t *teller) timeout(r run.Run) {
 	})
 }
 
+// quotas sends the messages about marks that quotas stand at: a process that ended may have told nobody, and a reload may have lowered a quota.
+func (t *teller) quotas(ctx context.Context) {
+	marks, err := t.gateway.QuotaMarks(ctx)
+	if err != nil && ctx.Err() == nil {
+		t.warn("quotas could not be read to tell people", "error", err)
+	}
+	for _, m := range marks {
+		t.quota(ctx, m)
+	}
+}
+
 // quota alerts people that a mark of a quota was passed. Each is told once in its window.
 func (t *teller) quota(ctx context.Context, m quota.Mark) {
-	text := "Its calls are refused from 100 % on, until " + m.Use.Frees(m.Limit).Format(time.RFC3339) + "."
+	of := "calls"
+	if m.Limit.Resource == quota.Tokens || m.Limit.Resource == quota.Cost {
+		of = "requests to models"
+	}
+	until := m.Use.Frees(m.Limit).Format(time.RFC3339)
+	text := fmt.Sprintf("From 100 %% on its %s are refused, until %s.", of, until)
+	if m.Percent >= 100 {
+		text = fmt.Sprintf("Its %s are refused until %s. An operator can raise the quota in its declaration.", of, until)
+	}
 	t.send(ctx, notify.Message{
 		Key: fmt.Sprintf("quota:%s:%d:%d", m.Limit.Key(m.Agent), m.Use.Start.Unix(), m.Percent), Event: notify.Alert, Title: m.Agent + ": " + m.Text(), Text: text, Link: "/agents/" + m.Agent, At: t.clock(),
 		Fields: []notify.Field{{Name: "agent", Value: m.Agent}},

@@ -17,6 +17,7 @@ import (
 	"sallyport.example/internal/desk"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/notify"
+	"sallyport.example/internal/quota"
 	"sallyport.example/internal/session"
 	"sallyport.example/internal/standing"
 )
@@ -28,10 +29,11 @@ type fakeDesk struct {
 	sessions []session.Session // oldest first
 	drills   []string
 	switches standing.Switches
-	passes   int       // looks at everything that began
-	during   func()    // runs in each of them
-	broken   error     // of every read
-	limits   []int     // that were asked for
+	passes   int    // looks at everything that began
+	during   func() // runs in each of them
+	broken   error  // of every read
+	limits   []int  // that were asked for
+	marks    []quota.Mark
 	clock    time.Time // the gateway's
 }
 
@@ -47,6 +49,8 @@ func (d *fakeDesk) SessionByID(_ context.Context, id string) (session.Session, e
 	}
 	return d.sessions[i], nil
 }
+
+func (d *fakeDesk) QuotaMarks(context.Context) ([]quota.Mark, error) { return d.marks, nil }
 
 func (d *fakeDesk) WaitingPlans(_ context.Context, limit int) (newest []session.Session, all int64, err error) {
 	for _, s := range slices.Backward(d.sessions) {
@@ -589,5 +593,20 @@ func TestTellUnanchored(t *testing.T) {
 	}
 	if !found {
 		t.Errorf("%v", o.bodies)
+	}
+}
+
+// A start and a reload tell of the quotas that are nearly used up: nobody may have been told, and a reload may have lowered one.
+func TestTellQuotas(t *testing.T) {
+	m, _ := quota.Standing("bot", quota.Limit{Resource: quota.Cost, Window: quota.Hour, Most: 2_500_000}, quota.Use{Start: noon, Used: 2_000_000})
+	for what, tell := range map[string]func(*teller){
+		"a start":  func(te *teller) { te.everything(t.Context()) },
+		"a reload": func(te *teller) { te.change(t.Context(), changes.Change{Topic: changes.Agent}) },
+	} {
+		o := newOutbox()
+		tell(newTeller(t, &fakeDesk{clock: noon, marks: []quota.Mark{m}}, o))
+		if got, want := o.title("quota:bot cost hour:1793534400:80"), "bot: 80 % of 2.5 cost an hour are used"; got != want {
+			t.Errorf("%s: %q of %v, want %q", what, got, o.bodies, want)
+		}
 	}
 }

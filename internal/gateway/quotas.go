@@ -118,6 +118,23 @@ func (c *crossing) bound() time.Duration {
 // Quotas are the quotas of the declared agents with what is used of them; of one agent, or of all ("").
 func (g *Gateway) Quotas(ctx context.Context, only string) ([]quota.Status, error) {
 	all, now := []quota.Status{}, g.now()
+	err := g.eachQuota(ctx, only, func(agent string, l quota.Limit, u quota.Use) { all = append(all, quota.StatusOf(agent, l, u, now)) })
+	return all, err
+}
+
+// QuotaMarks are the marks that the quotas of the declared agents stand at now.
+func (g *Gateway) QuotaMarks(ctx context.Context) (all []quota.Mark, err error) {
+	now := g.now()
+	err = g.eachQuota(ctx, "", func(agent string, l quota.Limit, u quota.Use) {
+		if m, passed := quota.Standing(agent, l, u.At(l, now)); passed {
+			all = append(all, m)
+		}
+	})
+	return all, err
+}
+
+// eachQuota hands over the quotas of the declared agents, or of one, with the use in the newest window that was counted.
+func (g *Gateway) eachQuota(ctx context.Context, only string, f func(agent string, l quota.Limit, u quota.Use)) error {
 	for _, d := range g.Agents().All() {
 		agent, limits := d.Limits()
 		if only != "" && agent != only {
@@ -126,10 +143,10 @@ func (g *Gateway) Quotas(ctx context.Context, only string) ([]quota.Status, erro
 		for _, l := range limits {
 			u, err := g.store.QuotaUse(ctx, agent, l)
 			if err != nil {
-				return nil, err
+				return err
 			}
-			all = append(all, quota.StatusOf(agent, l, u, now))
+			f(agent, l, u)
 		}
 	}
-	return all, nil
+	return nil
 }

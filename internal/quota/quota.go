@@ -212,6 +212,12 @@ type Mark struct {
 	Percent int // 80 or 100
 }
 
+// Standing is the mark that a use stands at; false: it is below 80 percent.
+func Standing(agent string, l Limit, u Use) (m Mark, passed bool) {
+	percent := Crossed(Use{Start: u.Start}, u, l)
+	return Mark{Agent: agent, Limit: l, Use: u, Percent: percent}, percent > 0
+}
+
 // Text says it in words.
 func (m Mark) Text() string {
 	article := "an"

@@ -77,4 +77,9 @@ func TestCrossed(t *testing.T) {
 	if got := quota.Crossed(last, at(8), hour); got != 80 {
 		t.Errorf("the next window: %d", got)
 	}
+	for used, want := range map[int64]int{7: 0, 8: 80, 9: 80, 10: 100, 12: 100} {
+		if m, passed := quota.Standing("a", hour, at(used)); m.Percent != want || passed != (want > 0) {
+			t.Errorf("%d stands at %d, want %d", used, m.Percent, want)
+		}
+	}
 }

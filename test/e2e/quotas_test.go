@@ -113,6 +113,83 @@ func TestQuotasHold(t *testing.T) {
 	p.verify(t)
 }
 
+// TestQuotaMessages: 80 % and 100 % of a quota are each told to people once in a window, in plain words; what was passed while nobody could be told is told at
+// the next start, and a crash repeats nothing.
+func TestQuotaMessages(t *testing.T) {
+	hook := newReceiver(t)
+	p := newPlace(t, "upstreams: {echo: {url: \""+echoServer(t)+"\"}}\noperations: {echo.say: {sensitivity: none, effect: read}}\n",
+		limited("early", "{apiCalls: {day: 5}}"), limited("late", "{apiCalls: {day: 5}}"), limited("last", "{apiCalls: {day: 1}}"))
+	w := launch(t, p)
+	w.acceptDefinitions(anyDefinition)
+	frees := func() time.Time {
+		t.Helper()
+		all, err := w.root.Quotas(t.Context(), "late")
+		if err != nil || len(all) != 1 {
+			t.Fatalf("%+v %v", all, err)
+		}
+		return all[0].Frees
+	}
+	day := frees()
+	calls := func(agent string, codes ...string) {
+		t.Helper()
+		_, token := w.open(agent)
+		cs := w.connect(token, revision1125, nil)
+		for _, want := range codes {
+			if r := must(t, cs, "echo_say", map[string]any{}); r.code() != want {
+				t.Fatalf("%s: %q %s, want %q", agent, r.code(), r.text(), want)
+			}
+		}
+	}
+	calls("early", "", "", "", "")
+	if err := w.stop(); err != nil {
+		t.Fatal(err)
+	}
+	write(t, p.config, string(read(t, p.config))+fmt.Sprintf("notify: [{kind: webhook, url: %q, secret: %q, on: [alert]}]\n", hook.url, hook.secret))
+
+	w = launch(t, p)
+	arrives := func(words string) {
+		t.Helper()
+		eventually(t, 20*time.Second, words, func() bool { return hook.about(words) > 0 })
+	}
+	arrives("early: 80 % of 5 api_calls a day are used")
+	calls("late", "", "", "")
+	if n := hook.about("late: "); n != 0 {
+		t.Errorf("%d messages below 80 %%", n)
+	}
+	calls("late", "")
+	arrives("From 100 % on its calls are refused, until " + day.Format(time.RFC3339))
+	arrives("late: 80 % of 5 api_calls a day are used")
+	calls("late", "", "limit.quota", "limit.quota")
+	arrives("late: 100 % of 5 api_calls a day are used")
+	arrives("Its calls are refused until " + day.Format(time.RFC3339))
+	w.kill()
+
+	w = launch(t, p)
+	calls("last", "", "limit.quota")
+	arrives("last: 100 % of 1 api_calls a day are used") // what a start repeats would have come before it
+	if !frees().Equal(day) {
+		return // a day ended meanwhile, and another began
+	}
+	for words, want := range map[string]int{"early: 80 %": 1, "early: 100 %": 0, "late: 80 %": 1, "late: 100 %": 1, "last: ": 1} {
+		if n := hook.about(words); n != want {
+			t.Errorf("%d messages %q, want %d", n, words, want)
+		}
+	}
+	actions := map[string]int{}
+	for _, e := range w.entries() {
+		actions[e.Agent+" "+e.Action]++
+	}
+	for what, want := range map[string]int{"early quota.80": 1, "late quota.80": 1, "late quota.100": 1, "last quota.80": 0, "last quota.100": 1} {
+		if actions[what] != want {
+			t.Errorf("%d entries %q, want %d", actions[what], what, want)
+		}
+	}
+	if err := w.stop(); err != nil {
+		t.Fatal(err)
+	}
+	p.verify(t)
+}
+
 // TestComputeQuota: time in operations counts as it was measured, what may be used at most is set aside while a call runs, and a call ends when its agent's
 // quota does.
 func TestComputeQuota(t *testing.T) {
