@@ -33,7 +33,8 @@ type Terms struct {
 	Hosts   bool                                                        // the request has some
 	Mask    func(request []byte) (masked []byte, placeholders []string) // replaces secrets in it; nil: they stay
 	Hold    bool                                                        // nothing of a streamed answer leaves before its outcome
-	Schema  func(schema json.RawMessage) (check func([]byte) error, _ error)
+	// Schema has use called with the check that a schema is (nil: it can't be read here), when it is the agent's turn; an error says that the request was ended before.
+	Schema func(ctx context.Context, schema json.RawMessage, use func(check func([]byte) error)) error
 }
 
 // OnTerms is the effect under these terms, if it asks a model; any other is as it was.
@@ -225,11 +226,11 @@ func (m model) Act(ctx context.Context, r Run) (Result, error) {
 		}
 		return Result{Record: m.failed(answer.Status, err, used)}, err
 	}
-	return m.answered(asked, answer)
+	return m.answered(ctx, asked, answer)
 }
 
 // answered is the result of an answer that came whole.
-func (m model) answered(asked wire.Request, answer wire.Response) (Result, error) {
+func (m model) answered(ctx context.Context, asked wire.Request, answer wire.Response) (Result, error) {
 	b, err := call.Encode(map[string]any{"status": json.RawMessage(strconv.Itoa(answer.Status)), "headers": answer.Headers, "body": answer.Body})
 	used, said := wire.UsageOf(answer.Body)
 	if !said && answer.Status == http.StatusOK && asked.Form != wire.Count {
@@ -237,7 +238,7 @@ func (m model) answered(asked wire.Request, answer wire.Response) (Result, error
 	}
 	schema, mismatch := "", error(nil)
 	if answer.Status == http.StatusOK && wire.SchemaOf(asked.Form, asked.Body) != nil {
-		schema, mismatch = m.matches(asked, wire.StructuredIn(asked.Form, answer.Body))
+		schema, mismatch = m.matches(ctx, asked, wire.StructuredIn(asked.Form, answer.Body))
 	}
 	result := Result{JSON: b, Record: m.record(answer.Status, used, schema)}
 	if answer.Status != http.StatusOK {
@@ -251,16 +252,25 @@ func (m model) answered(asked wire.Request, answer wire.Response) (Result, error
 }
 
 // matches checks the texts of a structured answer (nil: it is none) against the schema of its request. A schema that is not read here, as one that refers to itself, is
-// left to the provider.
-// Of several texts the last one has to match, and any other that is JSON: clients take the first or the last. schema is for the outcome: "checked", "unread", or "" of what is no structured answer.
-func (m model) matches(asked wire.Request, texts [][]byte) (schema string, _ error) {
+// left to the provider. schema is for the outcome: "checked", "unread", or "" of what is no structured answer, or was not looked at.
+func (m model) matches(ctx context.Context, asked wire.Request, texts [][]byte) (schema string, mismatch error) {
 	if texts == nil {
 		return "", nil
 	}
-	check, err := m.terms.Schema(wire.SchemaOf(asked.Form, asked.Body))
+	err := m.terms.Schema(ctx, wire.SchemaOf(asked.Form, asked.Body), func(check func([]byte) error) {
+		if schema = "unread"; check != nil {
+			schema, mismatch = "checked", match(texts, check)
+		}
+	})
 	if err != nil {
-		return "unread", nil
+		return "", err
 	}
+	return schema, mismatch
+}
+
+// match says what of the texts of a structured answer does not match. Of several the last one has to match, and any other that is JSON: clients take the first
+// or the last.
+func match(texts [][]byte, check func([]byte) error) error {
 	if len(texts) == 0 {
 		texts = [][]byte{{}}
 	}
@@ -269,13 +279,13 @@ func (m model) matches(asked wire.Request, texts [][]byte) (schema string, _ err
 			if i < len(texts)-1 {
 				continue
 			}
-			return "checked", fault.New(fault.OutputInvalid, "The model's answer was discarded, since it is not strict JSON, or is too large or too deep.").Try("Ask again, or ask for a simpler or shorter form.")
+			return fault.New(fault.OutputInvalid, "The model's answer was discarded, since it is not strict JSON, or is too large or too deep.").Try("Ask again, or ask for a simpler or shorter form.")
 		}
 		if err := check(text); err != nil { // it quotes the answer, so it is no cause
-			return "checked", fault.New(fault.OutputInvalid, "The model's answer was discarded, since it does not match the schema of the request%s.", catalogue.Problems(err)).Try("Ask again, or ask for a simpler form.")
+			return fault.New(fault.OutputInvalid, "The model's answer was discarded, since it does not match the schema of the request%s.", catalogue.Problems(err)).Try("Ask again, or ask for a simpler form.")
 		}
 	}
-	return "checked", nil
+	return nil
 }
 
 // called notes what the answer asks its client to call. pieces are arguments that came in pieces; some come whole as well.
@@ -358,7 +368,7 @@ func (m model) stream(ctx context.Context, r Run, asked wire.Request) (Result, e
 		return nil
 	})
 	if answer.Status != http.StatusOK && err == nil { // an error of the provider's, which comes whole
-		return m.answered(asked, answer)
+		return m.answered(ctx, asked, answer)
 	}
 	if used.Input == 0 {
 		used.Input, used.Estimated = wire.Estimate(asked.Form, asked.Body), true
@@ -375,7 +385,7 @@ func (m model) stream(ctx context.Context, r Run, asked wire.Request) (Result, e
 	if err != nil {
 		return Result{Record: m.failed(answer.Status, err, used)}, err
 	}
-	schema, mismatch := m.matches(asked, structured)
+	schema, mismatch := m.matches(ctx, asked, structured)
 	if mismatch != nil {
 		return Result{Record: m.record(answer.Status, used, schema)}, mismatch
 	}

@@ -122,6 +122,7 @@ type Gateway struct {
 	closed     atomic.Bool
 	ending     atomic.Bool  // no operation starts any more
 	heavy      *turns.Turns // for work on long arguments and results
+	schemas    schemas
 }
 
 // background are writes that must not be lost.

@@ -40,7 +40,7 @@ func (c *crossing) terms() (t effect.Terms, err error) {
 	if c.op.Model.Mask {
 		t.Mask = func(request []byte) ([]byte, []string) { return c.g.o.Detector.Mask(c.g.o.MaskKey, request) }
 	}
-	t.Hosted, t.Schema = c.decl.HostedTools, c.g.o.Schema
+	t.Hosted, t.Schema = c.decl.HostedTools, c.checks
 	t.Output, t.Hold = int64(c.decl.MaxTokens), c.decl.Stream == agent.StreamsHeld
 	who, limits := c.limits()
 	for _, l := range limits {

@@ -1,7 +1,7 @@
 // Package schema compiles the JSON schemas of strangers and checks values against them.
 //
-// Promise: a hostile schema costs nothing. Size, depth, the number of subschemas and the expansion of references are bounded before the compiler sees
-// any of it; nothing outside the schema is read.
+// Promise: a hostile schema costs little. Size, depth, the number of subschemas, the states of patterns and the expansion of references are bounded before
+// the compiler sees any of it, and what one check may cost before and while it is made; nothing outside the schema is read.
 package schema
 
 import (
@@ -30,13 +30,28 @@ const (
 	maxPattern     = 1 << 10
 	maxPatterns    = 16 << 10 // all patterns of a schema together
 	maxInstance    = 4 << 20
-	maxVisits      = 100_000_000 // of subschemas by the values of an instance, at most: some seconds
+	maxVisits      = 100_000_000 // of subschemas and words of lists by the values of an instance, at most: some seconds
+	costly         = 32          // visits that a comparison with a number, a list or an object of an enum takes as long as
 )
 
 // Schema is a compiled JSON schema.
 type Schema struct {
 	compiled *jsonschema.Schema
-	size     int // subschemas, with every $ref written out
+	doc      any
+	extent
+}
+
+// extent is what checking one value may take, with every $ref written out.
+type extent struct {
+	schemas int // subschemas
+	words   int // members that are needed, and values of enums
+	states  int // of patterns
+}
+
+func (e *extent) add(o extent) {
+	e.schemas += o.schemas
+	e.words += o.words
+	e.states += o.states
 }
 
 // Compile compiles a schema within bounds. It follows no reference out of the schema, takes no recursion and no composition that multiplies out,
@@ -57,42 +72,63 @@ func Compile(raw []byte) (s *Schema, err error) {
 	if err != nil {
 		return nil, unfit("is not JSON")
 	}
-	in := inspection{root: doc, sizes: map[uintptr]int{}}
-	size, err := in.schema(doc, true)
+	in := inspection{root: doc, sizes: map[uintptr]extent{}}
+	all, err := in.schema(doc, true)
 	if err != nil {
 		return nil, err
 	}
+	compiled, err := compile(doc, nil)
+	if err != nil {
+		return nil, err
+	}
+	return &Schema{compiled, doc, all}, nil
+}
+
+// compile compiles what an inspection let through. Its patterns use up what left has; nil: they may take what they take.
+func compile(doc any, left *int) (*jsonschema.Schema, error) {
 	const location = "https://schema.invalid/"
 	c := jsonschema.NewCompiler()
 	c.UseLoader(denied{})
-	var compiled *jsonschema.Schema
-	if err = c.AddResource(location, doc); err == nil {
-		compiled, err = c.Compile(location)
+	c.UseRegexpEngine(func(p string) (jsonschema.Regexp, error) { return newPattern(p, left) })
+	err := c.AddResource(location, doc)
+	if err == nil {
+		var s *jsonschema.Schema
+		if s, err = c.Compile(location); err == nil {
+			return s, nil
+		}
 	}
-	if err != nil {
-		return nil, unfit("does not compile: %s", display.Line(strings.ReplaceAll(err.Error(), location, ""), 200))
-	}
-	return &Schema{compiled, max(size, 1)}, nil
+	return nil, unfit("does not compile: %s", display.Line(strings.ReplaceAll(err.Error(), location, ""), 200))
 }
 
 // Validate checks data against the schema. Its errors are fault.ResultInvalid.
 func (s *Schema) Validate(data []byte) (err error) {
 	defer func() {
-		if p := recover(); p != nil {
+		switch p := recover(); p {
+		case nil:
+		case errLong:
+			err = fault.New(fault.ResultInvalid, "The value has too much text to check it against the patterns of its schema.")
+		default:
 			err = unfit("breaks the schema validator")
 		}
 	}()
 	if len(data) > maxInstance {
 		return fault.New(fault.ResultInvalid, "The value is over %d bytes, which is too much to check against a schema.", maxInstance)
 	}
-	if values := 1 + bytes.Count(data, []byte{','}) + bytes.Count(data, []byte{'['}) + bytes.Count(data, []byte{'{'}); values > maxVisits/s.size {
+	if values := 1 + bytes.Count(data, []byte{','}) + bytes.Count(data, []byte{'['}) + bytes.Count(data, []byte{'{'}); values > maxVisits/max(1, s.schemas+s.words) {
 		return fault.New(fault.ResultInvalid, "The value has too many parts to check them against a schema of this size.")
 	}
 	v, err := jsonschema.UnmarshalJSON(bytes.NewReader(data))
 	if err != nil {
 		return fault.Wrap(err, fault.ResultInvalid, "The value is not JSON.")
 	}
-	if err := s.compiled.Validate(v); err != nil {
+	compiled := s.compiled
+	if s.states > freeMatching/len(data) { // compiled again, since what is left is this value's alone
+		left := maxMatching
+		if compiled, err = compile(s.doc, &left); err != nil {
+			return err
+		}
+	}
+	if err := compiled.Validate(v); err != nil {
 		return fault.Wrap(&Mismatch{err}, fault.ResultInvalid, "The value does not match its schema.")
 	}
 	return nil
@@ -153,12 +189,13 @@ func (denied) Load(string) (any, error) {
 // inspection bounds a schema before the compiler sees it.
 type inspection struct {
 	root     any
-	sizes    map[uintptr]int // expanded size by object; inProgress while it is being found
+	sizes    map[uintptr]extent // by object; inProgress while it is being found
 	written  int
 	patterns int
+	states   int
 }
 
-const inProgress = -1
+var inProgress = extent{schemas: -1}
 
 // Keywords whose members are schemas by name, and keywords that hold data.
 var (
@@ -166,50 +203,69 @@ var (
 	dataKeywords = map[string]bool{"enum": true, "const": true, "default": true, "examples": true}
 )
 
-// schema counts the schemas of v when every reference is written out. It takes unknown keywords for schemas.
-func (in *inspection) schema(v any, root bool) (int, error) {
+// schema counts the schemas of v when every reference is written out. It takes unknown keywords for schemas, and what else stands in lists for words.
+func (in *inspection) schema(v any, root bool) (total extent, err error) {
 	switch v := v.(type) {
 	case []any:
-		total := 0
 		for _, e := range v {
-			n, err := in.schema(e, false)
-			if err != nil {
-				return 0, err
+			one := extent{words: 1}
+			switch e.(type) {
+			case map[string]any, []any:
+				one, err = in.schema(e, false)
+			case bool:
+				one, err = in.one()
 			}
-			if total += n; total > maxExpanded {
-				return 0, unfit("comes to over %d schemas", maxExpanded)
+			if err != nil {
+				return extent{}, err
+			}
+			if total.add(one); total.schemas > maxExpanded {
+				return extent{}, unfit("comes to over %d schemas", maxExpanded)
 			}
 		}
-		return total, nil
 	case map[string]any:
 		return in.object(v, root)
 	}
-	return 0, nil
+	return total, nil
 }
 
-func (in *inspection) object(m map[string]any, root bool) (int, error) {
+// one counts a subschema as written.
+func (in *inspection) one() (extent, error) {
+	if in.written++; in.written > maxSubschemas {
+		return extent{}, unfit("has over %d subschemas", maxSubschemas)
+	}
+	return extent{schemas: 1}, nil
+}
+
+func (in *inspection) object(m map[string]any, root bool) (extent, error) {
 	at := reflect.ValueOf(m).Pointer()
 	switch n, ok := in.sizes[at]; {
 	case ok && n == inProgress:
-		return 0, unfit("refers to itself")
+		return extent{}, unfit("refers to itself")
 	case ok:
 		return n, nil
 	}
 	in.sizes[at] = inProgress
-	if in.written++; in.written > maxSubschemas {
-		return 0, unfit("has over %d subschemas", maxSubschemas)
+	total, err := in.one()
+	if err != nil {
+		return extent{}, err
 	}
-	total := 1
 	add := func(v any) error {
 		n, err := in.schema(v, false)
-		if total += n; err == nil && total > maxExpanded {
+		if total.add(n); err == nil && total.schemas > maxExpanded {
 			err = unfit("comes to over %d schemas", maxExpanded)
 		}
+		return err
+	}
+	pattern := func(p string) error {
+		n, err := in.pattern(p)
+		total.states += n
 		return err
 	}
 	for keyword, v := range m {
 		var err error
 		switch {
+		case keyword == "enum":
+			total.words += compared(v)
 		case dataKeywords[keyword]:
 		case keyword == "$ref":
 			ref, _ := v.(string)
@@ -225,7 +281,7 @@ func (in *inspection) object(m map[string]any, root bool) (int, error) {
 			}
 		case keyword == "pattern":
 			if p, ok := v.(string); ok {
-				err = in.pattern(p)
+				err = pattern(p)
 			}
 		case schemaMaps[keyword]:
 			named, ok := v.(map[string]any)
@@ -234,7 +290,10 @@ func (in *inspection) object(m map[string]any, root bool) (int, error) {
 			}
 			for name, inner := range named {
 				if keyword == "patternProperties" {
-					err = in.pattern(name)
+					err = pattern(name)
+				}
+				if _, is := inner.(bool); is && err == nil {
+					_, err = in.one()
 				}
 				if err == nil {
 					err = add(inner)
@@ -247,18 +306,37 @@ func (in *inspection) object(m map[string]any, root bool) (int, error) {
 			err = add(v)
 		}
 		if err != nil {
-			return 0, err
+			return extent{}, err
 		}
 	}
 	in.sizes[at] = total
 	return total, nil
 }
 
-func (in *inspection) pattern(p string) error {
-	if in.patterns += len(p); len(p) > maxPattern || in.patterns > maxPatterns {
-		return unfit("has patterns over %d bytes, or over %d bytes in all", maxPattern, maxPatterns)
+// compared is what comparing a value with the values of an enum takes.
+func compared(enum any) (words int) {
+	list, _ := enum.([]any)
+	for _, e := range list {
+		switch e.(type) {
+		case string, bool, nil:
+			words++
+		default:
+			words += costly
+		}
 	}
-	return nil
+	return words
+}
+
+// pattern bounds a pattern, and tells its states.
+func (in *inspection) pattern(p string) (int, error) {
+	if in.patterns += len(p); len(p) > maxPattern || in.patterns > maxPatterns {
+		return 0, unfit("has patterns over %d bytes, or over %d bytes in all", maxPattern, maxPatterns)
+	}
+	n := states(p)
+	if in.states += n; in.states > maxStates {
+		return 0, unfit("has patterns that repeat too much")
+	}
+	return n, nil
 }
 
 // resolve follows a JSON pointer within the schema.

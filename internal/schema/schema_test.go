@@ -159,3 +159,47 @@ func TestProblemsSayWhatDoesNotMatch(t *testing.T) {
 		}
 	}
 }
+
+// list is n values with commas between them, each by its number where it has a place for it.
+func list(n int, format string) string {
+	var all []string
+	for i := range n {
+		all = append(all, strings.ReplaceAll(format, "%", fmt.Sprint(i)))
+	}
+	return strings.Join(all, ",")
+}
+
+// What takes time besides subschemas is bounded, too: none of these takes minutes, whether it is refused when it is compiled or when a value is checked.
+func TestWhatElseTakesTime(t *testing.T) {
+	for name, c := range map[string]struct{ schema, value, why string }{
+		"booleans in a list":         {`{"allOf":[` + list(50_000, "true") + `]}`, ``, "subschemas"},
+		"booleans as members":        {`{"properties":{` + list(2_100, `"p%":true`) + `}}`, ``, "subschemas"},
+		"a pattern of many states":   {`{"pattern":"(` + strings.Repeat("ab", 400) + `){1000}"}`, ``, "repeat too much"},
+		"many such patterns":         {`{"anyOf":[` + list(20, `{"pattern":"(%abc){1000}"}`) + `]}`, ``, "repeat too much"},
+		"names of many states":       {`{"patternProperties":{"(` + strings.Repeat("ab", 400) + `){1000}":{}}}`, ``, "repeat too much"},
+		"numbers of an enum":         {`{"items":{"enum":[` + list(30_000, "%") + `]}}`, `[` + list(3_000, "-1") + `]`, "too many parts"},
+		"objects of an enum":         {`{"items":{"enum":[` + list(10_000, `{"a":%}`) + `]}}`, `[` + list(1_000, `{"a":-1}`) + `]`, "too many parts"},
+		"texts of an enum":           {`{"items":{"enum":[` + list(20_000, `"s%"`) + `]}}`, `[` + list(20_000, `"z"`) + `]`, "too many parts"},
+		"members that are needed":    {`{"items":{"required":[` + list(20_000, `"s%"`) + `]}}`, `[` + list(10_000, `{}`) + `]`, "too many parts"},
+		"a long text":                {`{"pattern":"((a|b|c|d?){1,30}){1,30}x$"}`, `"` + strings.Repeat("abcd", 1<<19) + `"`, "too much text"},
+		"many names":                 {`{"patternProperties":{` + list(50, `"(a|b?){1,100}%$":{}`) + `}}`, `{` + list(10_000, `"`+strings.Repeat("ab", 20)+`%":1`) + `}`, "too much text"},
+		"patterns as values":         {`{"$schema":"http://json-schema.org/draft-07/schema#","items":{"format":"regex"}}`, `[` + list(4_000, `"(`+strings.Repeat("ab", 400)+`){1000}"`) + `]`, "does not match"},
+		"an ordinary enum":           {`{"items":{"enum":[` + list(100, `"s%"`) + `]}}`, `[` + list(10_000, `"s7"`) + `]`, ""},
+		"an ordinary pattern":        {`{"items":{"pattern":"^[0-9a-f]{8}-[0-9a-f]{4}$"}}`, `[` + list(20_000, `"0123abcd-0123"`) + `]`, ""},
+		"a text with a bound":        {`{"pattern":"^[a-z]{1,1000}$"}`, `"` + strings.Repeat("a", 900) + `"`, ""},
+		"patterns and much text":     {`{"properties":{"id":{"pattern":"^[a-z0-9-]{1,64}$"},"text":{}}}`, `{"id":"a","text":"` + strings.Repeat("a", 3<<20) + `"}`, ""},
+		"a pattern that is no match": {`{"properties":{"id":{"pattern":"^[a-z0-9-]{1,64}$"},"text":{}}}`, `{"id":"A","text":"` + strings.Repeat("a", 3<<20) + `"}`, "does not match"},
+	} {
+		began := time.Now()
+		s, err := Compile([]byte(c.schema))
+		if err == nil {
+			err = s.Validate([]byte(c.value))
+		}
+		if c.why == "" && err != nil || c.why != "" && (!fault.Is(err, fault.ResultInvalid) || !strings.Contains(err.Error(), c.why)) {
+			t.Errorf("%s: %.300v", name, err)
+		}
+		if took := time.Since(began); took > 30*time.Second {
+			t.Errorf("%s took %v", name, took)
+		}
+	}
+}
