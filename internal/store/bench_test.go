@@ -12,6 +12,7 @@ import (
 
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/call"
+	"sallyport.example/internal/quota"
 	"sallyport.example/internal/session"
 )
 
@@ -63,6 +64,65 @@ func BenchmarkCall(b *testing.B) {
 			b.StopTimer()
 			b.ReportMetric(float64((cpuTime()-cpu).Nanoseconds())/float64(b.N), "cpu-ns/op")
 			b.ReportMetric(float64(db.w.commits.Load()-before)/float64(b.N), "commits/op")
+		})
+	}
+}
+
+// BenchmarkQuota is what writing an intent takes of the processor, without quotas and with some. Hundreds are written in one transaction, so that the commit
+// doesn't drown the difference.
+func BenchmarkQuota(b *testing.B) {
+	limit := func(r quota.Resource, w quota.Window) quota.Limit {
+		return quota.Limit{Resource: r, Window: w, Most: 1 << 60}
+	}
+	for _, c := range []struct {
+		name   string
+		limits []quota.Limit
+	}{
+		{"none", nil},
+		{"calls", []quota.Limit{limit(quota.APICalls, quota.Day)}},
+		{"calls-time", []quota.Limit{limit(quota.APICalls, quota.Hour), limit(quota.APICalls, quota.Day), limit(quota.ComputeSeconds, quota.Hour), limit(quota.ComputeSeconds, quota.Day)}},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			db, err := Open(b.TempDir(), Options{patience: time.Minute})
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer db.Close()
+			s := session.New("agent", session.Execution, "person:admin", time.Now())
+			if err := db.OpenSession(b.Context(), s, change("session.open", s)); err != nil {
+				b.Fatal(err)
+			}
+			const batch = 500
+			var cpu time.Duration
+			b.ReportAllocs()
+			for left := b.N; left > 0; left -= batch {
+				err := db.w.do(b.Context(), &job{run: func(t *tx) error {
+					began := cpuTime()
+					defer func() { cpu += cpuTime() - began }()
+					for range min(left, batch) {
+						e := intent(s, call.NewID("call_", time.Now()))
+						var claim *quota.Claim
+						if len(c.limits) > 0 {
+							claim = &quota.Claim{Agent: s.Agent, Limits: c.limits, Amount: map[quota.Resource]int64{quota.APICalls: 1}, Bound: map[quota.Resource]int64{quota.ComputeSeconds: 1000}}
+						}
+						uses, err := t.claims(claim)
+						if err != nil {
+							return err
+						}
+						if err := t.claim(claim, uses, e.CallID); err != nil {
+							return err
+						}
+						if err := t.append(&e); err != nil {
+							return err
+						}
+					}
+					return nil
+				}})
+				if err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(cpu.Nanoseconds())/float64(b.N), "cpu-ns/op")
 		})
 	}
 }

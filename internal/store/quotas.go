@@ -15,19 +15,34 @@ import (
 	"sallyport.example/internal/quota"
 )
 
-// quotas are the uses as of the last commit, in memory, and what calls under way have set aside. The writer's goroutine alone changes them, and reads them
-// without the lock.
+// maxUses bounds the uses in memory: each run that asks models has one.
+const maxUses = 16_384
+
+// quotas are uses as of the last commit, in memory, and what calls under way have set aside.
 type quotas struct {
-	mu      sync.RWMutex
-	byKey   map[string]quota.Use
 	claimed map[string]*quota.Claim // by call; the writer's own
+
+	mu      sync.RWMutex // guards the rest
+	byKey   map[string]quota.Use
+	cleared int // how often byKey was
 }
 
-func (q *quotas) get(key string) (quota.Use, bool) {
+// get is the use of a key, if memory has it; and how often memory was cleared before, for keep.
+func (q *quotas) get(key string) (u quota.Use, ok bool, cleared int) {
 	q.mu.RLock()
 	defer q.mu.RUnlock()
-	u, ok := q.byKey[key]
-	return u, ok
+	u, ok = q.byKey[key]
+	return u, ok, q.cleared
+}
+
+// keep takes over what a reader found in a row, unless the writer may have changed it since: it has put what it committed, or memory was cleared.
+func (q *quotas) keep(key string, u quota.Use, cleared int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if _, newer := q.byKey[key]; !newer && q.cleared == cleared {
+		q.makeRoom(1)
+		q.byKey[key] = u
+	}
 }
 
 // put takes over what is committed.
@@ -37,14 +52,28 @@ func (q *quotas) put(changed map[string]quota.Use) {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	q.makeRoom(len(changed))
 	maps.Copy(q.byKey, changed)
+}
+
+// makeRoom holds mu.
+func (q *quotas) makeRoom(n int) {
+	if len(q.byKey)+n > maxUses {
+		q.forget()
+	}
 }
 
 // clear forgets all: it is read again from the rows. What calls have set aside stays known.
 func (q *quotas) clear() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	q.forget()
+}
+
+// forget holds mu.
+func (q *quotas) forget() {
 	clear(q.byKey)
+	q.cleared++
 }
 
 func useOf(row []driver.Value) quota.Use {
@@ -56,8 +85,11 @@ func (t *tx) quota(key string) (quota.Use, error) {
 	if u, ok := t.quotaUse[key]; ok {
 		return u, nil
 	}
-	if u, ok := t.w.quotas.byKey[key]; ok {
+	if u, ok, _ := t.w.quotas.get(key); ok {
 		return u, nil
+	}
+	if _, known := t.at(quotaRows, key); !known { // it was never used
+		return quota.Use{}, nil
 	}
 	row, err := t.read(quotaRows, key)
 	if err != nil || row == nil {
@@ -181,17 +213,20 @@ func (t *tx) mark(marks []quota.Mark, with *audit.Entry) error {
 // OnQuota has f called for each mark of a quota that is passed, once it is durable. It must not block.
 func (db *DB) OnQuota(f func(quota.Mark)) { db.w.passed.Store(&f) }
 
-// QuotaUse implements gateway.Store. What memory has costs no statement.
+// QuotaUse implements gateway.Store. A use costs a statement once, and one that never was none: every call of an agent with quotas asks for it.
 func (db *DB) QuotaUse(ctx context.Context, agent string, l quota.Limit) (quota.Use, error) {
 	key := l.Key(agent)
-	if u, ok := db.w.quotas.get(key); ok {
+	u, ok, cleared := db.w.quotas.get(key)
+	if ok || !db.w.proof.has(quotaRows, key) {
 		return u, nil
 	}
 	row, err := db.one(ctx, quotaRows, key)
 	if err != nil || row == nil {
 		return quota.Use{}, err
 	}
-	return useOf(row), nil
+	u = useOf(row)
+	db.w.quotas.keep(key, u, cleared)
+	return u, nil
 }
 
 // recounted is what the log says was used of one quota, in the window of the newest intent that took of it.

@@ -1,7 +1,10 @@
 package store
 
 import (
+	"context"
+	"database/sql/driver"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -59,6 +62,109 @@ func TestQuotaIsExact(t *testing.T) {
 	}
 	if u, err := db.QuotaUse(t.Context(), "b", dayOfTen); err != nil || u != (quota.Use{}) {
 		t.Errorf("another agent: %+v %v", u, err)
+	}
+}
+
+// countingConn counts the statements that run on a connection.
+type countingConn struct {
+	driver.Conn
+	n *int
+}
+
+type countingStmt struct {
+	driver.Stmt
+	n *int
+}
+
+func (c countingConn) Prepare(query string) (driver.Stmt, error) {
+	s, err := c.Conn.Prepare(query)
+	return countingStmt{s, c.n}, err
+}
+
+func (s countingStmt) ExecContext(ctx context.Context, args []driver.NamedValue) (driver.Result, error) {
+	*s.n++
+	return s.Stmt.(driver.StmtExecContext).ExecContext(ctx, args)
+}
+
+func (s countingStmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driver.Rows, error) {
+	*s.n++
+	return s.Stmt.(driver.StmtQueryContext).QueryContext(ctx, args)
+}
+
+// countStatements counts the statements of the writer from now on.
+func countStatements(t *testing.T, db *DB) *int {
+	n := new(int)
+	must(t, db.w.aside(func() error {
+		c := db.w.c
+		for _, st := range c.stmts {
+			st.s = countingStmt{st.s, n}
+		}
+		c.dc = countingConn{c.dc, n}
+		return nil
+	}))
+	return n
+}
+
+// TestQuotaStatements: a quota costs its call the one statement that writes the new use, in the intent's transaction, whether it was used before or not;
+// to look at one costs none, but for the first look of a process at a use that an earlier one left.
+func TestQuotaStatements(t *testing.T) {
+	db := openDB(t)
+	s := opened(t, db, "a")
+	over, cancel := context.WithCancel(t.Context())
+	cancel() // with it, any statement is an error
+	free := func(what string, used int64) {
+		t.Helper()
+		if u, err := db.QuotaUse(over, "a", dayOfTen); err != nil || u.Used != used {
+			t.Errorf("%s: %+v %v, want %d and no statement", what, u, err, used)
+		}
+	}
+	for i := range 3 { // what follows is prepared, and the session in memory
+		get(t)(db.Intent(t.Context(), s.ID, s.Version, intent(s, fmt.Sprintf("call_first%d", i)), nil))
+	}
+	statements := countStatements(t, db)
+	call := func(id string, spend ...gateway.Spend) (n int, commits int64) {
+		t.Helper()
+		before, commits := *statements, db.w.commits.Load()
+		get(t)(db.Intent(t.Context(), s.ID, s.Version, intent(s, id), nil, spend...))
+		must(t, db.w.aside(func() error { n = *statements - before; return nil }))
+		return n, db.w.commits.Load() - commits
+	}
+	none, commits := call("call_none")
+	free("never used", 0)
+	for i := range 3 {
+		n, c := call(fmt.Sprintf("call_%d", i), gateway.Spend{Quota: claimOfOne("a")})
+		if n != none+1 || c != commits {
+			t.Errorf("call %d: %d statements and %d commits, without a quota %d and %d", i, n, c, none, commits)
+		}
+		free("used", int64(i)+1)
+	}
+	must(t, db.Close())
+	db = openDB(t)
+	if u, err := db.QuotaUse(t.Context(), "a", dayOfTen); err != nil || u.Used != 3 {
+		t.Errorf("a new process: %+v %v", u, err)
+	}
+	free("looked at before", 3)
+}
+
+// TestUsesInMemory: what a reader found never replaces what the writer committed meanwhile, and memory is bounded.
+func TestUsesInMemory(t *testing.T) {
+	q := quotas{byKey: map[string]quota.Use{}}
+	old, recent := quota.Use{Used: 1}, quota.Use{Used: 2}
+	_, _, cleared := q.get("a")
+	q.put(map[string]quota.Use{"a": recent})
+	if q.keep("a", old, cleared); q.byKey["a"] != recent {
+		t.Errorf("%+v", q.byKey)
+	}
+	if q.clear(); len(q.byKey) != 0 {
+		t.Errorf("%+v", q.byKey)
+	}
+	if q.keep("a", old, cleared); len(q.byKey) != 0 {
+		t.Errorf("read before memory was cleared, and kept: %+v", q.byKey)
+	}
+	for i := range 2 * maxUses {
+		if q.put(map[string]quota.Use{fmt.Sprint(i): recent}); len(q.byKey) > maxUses {
+			t.Fatalf("%d uses in memory", len(q.byKey))
+		}
 	}
 }
 
