@@ -216,30 +216,39 @@ func keep(b *[]byte) {
 	}
 }
 
+// pieces are what a body is read into, so that a long one leaves no garbage behind but what it is joined into, and none where it is refused.
+var pieces = sync.Pool{New: func() any { return new([pieceSize]byte) }}
+
+const pieceSize = 32 << 10
+
 // ReadBody reads a body of at most max bytes into memory of its own. length is what the sender says of it, -1 if nothing.
 func ReadBody(r io.Reader, length int64, max int) ([]byte, error) {
 	if length > int64(max) {
 		return nil, ErrTooLarge
 	}
-	held := scratch.Get().(*[]byte)
-	defer keep(held)
-	buf := (*held)[:0]
-	for {
-		n, err := r.Read(buf[len(buf):cap(buf)])
-		buf = buf[:len(buf)+n]
-		*held = buf
+	var read []*[pieceSize]byte
+	defer func() {
+		for _, p := range read {
+			pieces.Put(p)
+		}
+	}()
+	for size := 0; ; {
+		if size == len(read)*pieceSize {
+			read = append(read, pieces.Get().(*[pieceSize]byte))
+		}
+		n, err := r.Read(read[len(read)-1][size%pieceSize:])
+		size += n
 		switch {
-		case len(buf) > max:
+		case size > max:
 			return nil, ErrTooLarge
-		case err == io.EOF && cap(buf) > maxScratch: // it is not kept, so it needs no copy
-			*held = make([]byte, 0, 8<<10)
-			return buf, nil
 		case err == io.EOF:
-			return bytes.Clone(buf), nil
+			body := make([]byte, 0, size)
+			for _, p := range read {
+				body = append(body, p[:min(pieceSize, size-len(body))]...)
+			}
+			return body, nil
 		case err != nil:
 			return nil, err
-		case len(buf) == cap(buf):
-			buf = append(buf, 0)[:len(buf)]
 		}
 	}
 }

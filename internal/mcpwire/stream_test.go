@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+	"testing/iotest"
 )
 
 // shredder reads a text in pieces of random length.
@@ -138,15 +139,33 @@ func FuzzLines(f *testing.F) {
 }
 
 func TestReadBody(t *testing.T) {
-	text := strings.Repeat("x", 20<<10)
-	for _, c := range []struct {
-		length int64
-		max    int
-		ok     bool
-	}{{-1, 20 << 10, true}, {20 << 10, 20 << 10, true}, {-1, 20<<10 - 1, false}, {20 << 10, 20<<10 - 1, false}, {5, 20 << 10, true}} {
-		b, err := ReadBody(strings.NewReader(text), c.length, c.max)
-		if ok := err == nil && string(b) == text; ok != c.ok || !ok && !errors.Is(err, ErrTooLarge) {
-			t.Errorf("%+v: %d bytes, %v", c, len(b), err)
+	for _, size := range []int{0, 1, pieceSize - 1, pieceSize, pieceSize + 1, 3 * pieceSize, 3*pieceSize + 5} {
+		text := strings.Repeat("0123456789", size/10+1)[:size]
+		for _, c := range []struct {
+			length int64
+			max    int
+			ok     bool
+		}{{-1, size, true}, {int64(size), size, true}, {-1, size - 1, false}, {int64(size), size - 1, false}, {0, size, true}} {
+			for name, r := range map[string]io.Reader{"whole": strings.NewReader(text), "bytes": iotest.OneByteReader(strings.NewReader(text)), "its end with it": iotest.DataErrReader(strings.NewReader(text))} {
+				b, err := ReadBody(r, c.length, c.max)
+				if ok := err == nil && string(b) == text; ok != c.ok || !ok && !errors.Is(err, ErrTooLarge) {
+					t.Errorf("%d bytes, %s, %+v: %d bytes, %v", size, name, c, len(b), err)
+				}
+			}
+		}
+	}
+	if _, err := ReadBody(iotest.TimeoutReader(iotest.OneByteReader(strings.NewReader("ab"))), -1, 10); !errors.Is(err, iotest.ErrTimeout) {
+		t.Errorf("a body that breaks off: %v", err)
+	}
+}
+
+// A body that is refused leaves no garbage of its size.
+func BenchmarkReadBodyTooLarge(b *testing.B) {
+	text := strings.Repeat("x", 4<<20+1)
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := ReadBody(strings.NewReader(text), -1, 4<<20); !errors.Is(err, ErrTooLarge) {
+			b.Fatal(err)
 		}
 	}
 }

@@ -125,7 +125,7 @@ func alone(binary string, floods bool, limits string) (p *process, stop func(), 
 }
 
 // runFloods measures the small calls of one agent, first alone and then beside each flood of another agent.
-func runFloods(binary string, span time.Duration) error {
+func runFloods(binary string, span time.Duration, rows string) error {
 	p, stop, err := alone(binary, true, "")
 	if err != nil {
 		return err
@@ -149,6 +149,9 @@ func runFloods(binary string, span time.Duration) error {
 	}
 	fmt.Printf("one caller of another agent, 128 bytes: alone p50 %.1f ms, p99 %.1f ms\n", quiet.p50us/1e3, quiet.p99us/1e3)
 	for _, kind := range floods {
+		if !strings.Contains(kind, rows) {
+			continue
+		}
 		token, err := open(ctx) // the next agent
 		if err != nil {
 			return err

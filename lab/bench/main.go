@@ -43,7 +43,7 @@ func main() {
 	span := flag.Duration("span", 2*time.Second, "how long each measurement runs")
 	rounds := flag.Int("rounds", 3, "how often each measurement is repeated; the median counts")
 	only := flag.String("only", "", "comma-separated subjects to measure, besides direct")
-	rows := flag.String("rows", "", "a text that the labels of the rows to measure have")
+	rows := flag.String("rows", "", "a text that the labels of the rows, or the floods, to measure have")
 	token := flag.String("token", "", "what a flood is authorised with (used by the program itself)")
 	beside := flag.Bool("floods", false, "measure one agent's small calls while another agent floods")
 	asks := flag.Bool("models", false, "measure requests to models")
@@ -56,7 +56,7 @@ func main() {
 		case *asks:
 			err = runModels(*binary, *span, *rounds)
 		case *beside:
-			err = runFloods(*binary, *span)
+			err = runFloods(*binary, *span, *rows)
 		case *long > 0:
 			err = soak(*binary, *long)
 		default:
