@@ -93,9 +93,9 @@ type Run struct {
 	Inputs     *call.Inputs // those that a person was shown; nil: nobody was asked, or there are none
 	Upstreams  Upstreams
 	Models     Models
-	// Release lets a piece of the result leave before the outcome, once the corridor has looked at the text, which is all of the piece and what left before
-	// it; an error ends the effect. nil: nothing leaves before.
-	Release  func(piece []byte, text string) error
+	// Release lets a piece of the result leave before the outcome, once the corridor has looked at the text: known bytes that left before, and all of the
+	// piece. It keeps neither. An error ends the effect. nil: nothing leaves before.
+	Release  func(piece, text []byte, known int) error
 	Exchange *call.Exchange // messages that may pass meanwhile; the corridor guards it
 
 	// Agent is who calls, and Collections and Labels what it may read of the knowledge store.

@@ -357,11 +357,11 @@ func (m model) stream(ctx context.Context, r Run, asked wire.Request) (Result, e
 			whole[part.Of].WriteString(part.Text)
 			given[part.Of] = part.Call
 		}
-		piece, text := window.Add(e)
+		piece, text, known := window.Add(e)
 		if len(piece) == 0 {
 			return nil
 		}
-		if err := r.Release(piece, text); err != nil {
+		if err := r.Release(piece, text, known); err != nil {
 			return err
 		}
 		left = append(left, piece...)

@@ -65,8 +65,8 @@ func BenchmarkStreamedEvent(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			if _, text := w.Add(e); text != "" {
-				detector.Labels([]byte(text))
+			if _, text, known := w.Add(e); len(text) > 0 {
+				detector.LabelsSince(text, known)
 			}
 		}
 	}

@@ -211,9 +211,9 @@ func (c *crossing) act(ctx context.Context) (effect.Result, error) {
 	if c.lowered > 0 && c.r.Lowered != nil {
 		c.r.Lowered(c.lowered)
 	}
-	var release func([]byte, string) error
+	var release func(piece, text []byte, known int) error
 	if c.r.Stream != nil {
-		release = func(piece []byte, text string) error { return c.releasePiece(ctx, piece, text) }
+		release = func(piece, text []byte, known int) error { return c.releasePiece(ctx, piece, text, known) }
 	}
 	result, err := c.effect.Act(ctx, effect.Run{
 		Release: release,

@@ -39,9 +39,9 @@ func (l *left) record() map[string]any {
 	return map[string]any{"bytes": l.bytes, "sha256": hex.EncodeToString(l.sum.Sum(nil))}
 }
 
-// releasePiece lets a piece of a result leave while the call runs (docs/design.md, rule 1). text is what is looked at: the text of the piece and the
-// end of what left before. What is found raises the session's labels in the store first.
-func (c *crossing) releasePiece(ctx context.Context, piece []byte, text string) error {
+// releasePiece lets a piece of a result leave while the call runs (docs/design.md, rule 1). text is what is looked at: known
+// bytes from the end of what left before, and the text of the piece. What is found raises the session's labels in the store first.
+func (c *crossing) releasePiece(ctx context.Context, piece, text []byte, known int) error {
 	if c.stops.caught.Load() || c.g.standing.Killed(c.agent) {
 		return standing.ErrKilled
 	}
@@ -51,7 +51,7 @@ func (c *crossing) releasePiece(ctx context.Context, piece []byte, text string) 
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if fresh := c.newLabels([]byte(text)); len(fresh) > 0 {
+	if fresh := c.fresh(c.g.o.Detector.LabelsSince(text, known)); len(fresh) > 0 {
 		held := flow.Raise(nil, flow.Operation{ID: c.op.ID}, c.id, fresh...)
 		e := audit.Entry{Action: "session.taint", Actor: c.r.Principal.String(), RequestID: c.request, Reason: "a piece of a result carried labelled text"}
 		for _, h := range held {

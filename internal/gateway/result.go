@@ -233,9 +233,12 @@ func (c *crossing) known(words []string) []flow.Label {
 	return found
 }
 
-// newLabels is what of that the session does not hold: reason enough to hold back what can't be labelled first.
-func (c *crossing) newLabels(b []byte) []flow.Label {
-	found := c.known(c.g.o.Detector.Labels(b))
+// newLabels is what b raises that the session does not hold.
+func (c *crossing) newLabels(b []byte) []flow.Label { return c.fresh(c.g.o.Detector.Labels(b)) }
+
+// fresh is what of that the session does not hold: reason enough to hold back what can't be labelled first.
+func (c *crossing) fresh(words []string) []flow.Label {
+	found := c.known(words)
 	for _, h := range c.storedLabels(nil) { // that came to be stored while the call runs
 		found = append(found, h.Label)
 	}

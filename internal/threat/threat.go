@@ -61,6 +61,28 @@ func (d *Detector) Labels(b []byte) []string {
 	return s.labels()
 }
 
+// reach is how far before a finding its rule reads, but for what farReaching names. Words that say what a number is are the farthest (wide).
+const reach = 1 << 10
+
+// LabelsSince returns the labels that b raises beyond those that its first known bytes raise by themselves. It reads no more of these than it has to, so
+// a text that comes in many pieces, each looked at with the end of what came before, costs little more than the text.
+func (d *Detector) LabelsSince(b []byte, known int) []string {
+	if known > reach && !farReaching(b, known) {
+		start := known - reach
+		b = b[start+bytes.IndexFunc(b[start:known], breaks):]
+	}
+	return d.Labels(b)
+}
+
+// farReaching tells whether what follows the first known bytes can belong to a finding that begins more than reach before it: a list of addresses, something
+// written with escapes, or what has no space in it.
+func farReaching(b []byte, known int) bool {
+	word := known - reach + bytes.LastIndexFunc(b[known-reach:known], breaks)
+	return word < known-reach || bytes.IndexByte(b[word:], '@') >= 0 || bytes.IndexByte(b, '\\') >= 0
+}
+
+func breaks(r rune) bool { return r <= ' ' }
+
 // labels are those that the findings so far raise.
 func (s *scan) labels() []string {
 	switch {

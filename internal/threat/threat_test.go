@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -354,4 +355,86 @@ func FuzzScan(f *testing.F) {
 			t.Fatalf("Labels %v, findings %v", l, found)
 		}
 	})
+}
+
+// sinceAgrees holds that a text that comes in pieces raises the same labels whether each piece is looked at with all of what came before it or with as much as it takes.
+func sinceAgrees(t *testing.T, d *Detector, b []byte, r *rand.Rand) (raised bool) {
+	whole, enough := map[string]bool{}, map[string]bool{}
+	for known := 0; known < len(b); {
+		end := min(len(b), known+1+r.IntN(200))
+		start := max(0, known-4<<10)
+		for _, l := range d.Labels(b[start:end]) {
+			whole[l] = true
+		}
+		for _, l := range d.LabelsSince(b[start:end], known-start) {
+			enough[l] = true
+		}
+		if !maps.Equal(whole, enough) {
+			t.Fatalf("up to %d: %v, with all %v: %q", end, enough, whole, b[start:end])
+		}
+		known = end
+	}
+	return len(whole) > 0
+}
+
+func FuzzLabelsSince(f *testing.F) {
+	for i, s := range samples() {
+		f.Add([]byte(s.text), uint64(i))
+	}
+	d := newDetector(f)
+	f.Fuzz(func(t *testing.T, b []byte, seed uint64) { sinceAgrees(t, d, b, rand.New(rand.NewPCG(seed, 1))) })
+}
+
+// Findings that reach further than the words around them, each alone in its text.
+func TestLabelsSinceReachesFar(t *testing.T) {
+	d, words := newDetector(t), strings.Repeat("some words ", 70)
+	key := fake(alnumUD, 1500, 3)
+	var mails strings.Builder
+	for i := range manyMails {
+		fmt.Fprintf(&mails, "%s someone%d@mail.example ", words, i)
+	}
+	for name, text := range map[string]string{
+		"addresses":             mails.String(),
+		"a quoted key":          `api_key: "` + key + `" `,
+		"a key":                 "api_key=" + key + " ",
+		"a word before escapes": `bsn` + strings.Repeat(`\u0020 `, 200) + `111222333 `,
+		"a JWT":                 base64.RawURLEncoding.EncodeToString([]byte(`{"alg":"HS256"}`)) + "." + strings.ReplaceAll(key, "_", "a") + "." + fake(alnum, 43, 4) + " ",
+	} {
+		if len(d.Labels([]byte(text))) == 0 {
+			t.Errorf("%s: nothing is found", name)
+		}
+		for seed := range uint64(50) {
+			sinceAgrees(t, d, []byte(words+text+words), rand.New(rand.NewPCG(seed, 1)))
+		}
+	}
+}
+
+// The same of findings whose halves stand at any distance from each other, between words, lines and quotes.
+func TestLabelsSinceAtAnyDistance(t *testing.T) {
+	d, all, r := newDetector(t), samples(), rand.New(rand.NewPCG(1, 2))
+	fill := []string{"some words ", "one line\n", "12 34 ", `he said "so" `, "it isn't ", "a@b.example ", "password: ", `secret = "`, "ssn ", "x", "\\u0041", "<token>"}
+	raised := 0
+	for range 3000 {
+		var b []byte
+		for range 1 + r.IntN(3) {
+			text := all[r.IntN(len(all))].text
+			cut := r.IntN(len(text) + 1)
+			b = append(b, text[:cut]...)
+			for left := r.IntN(1800); left > 0 && r.IntN(4) > 0; {
+				word := fill[0]
+				if r.IntN(3) == 0 {
+					word = fill[r.IntN(len(fill))]
+				}
+				b = append(b, strings.Repeat(word, 1+r.IntN(30))...)
+				left -= 100
+			}
+			b = append(b, text[cut:]...)
+		}
+		if sinceAgrees(t, d, b, r) {
+			raised++
+		}
+	}
+	if raised < 1000 {
+		t.Errorf("%d of 3000 texts raise a label", raised)
+	}
 }

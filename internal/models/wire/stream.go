@@ -451,18 +451,18 @@ const maxTail = 4 << 10
 type Window struct {
 	held    bool    // an event came that can act: nothing leaves any more
 	waiting []Event // in order
-	left    string  // the end of the text that has left, up to maxTail
+	text    []byte  // the end of the text that has left, up to maxTail, and what was added last
 }
 
 // NewWindow returns a Window. With hold nothing leaves.
 func NewWindow(hold bool) *Window { return &Window{held: hold} }
 
-// Add takes the next event. It returns the events that may leave once text was looked at; text begins with what left before them.
-func (w *Window) Add(e Event) (out []byte, text string) {
+// Add takes the next event. It returns the events that may leave once text was looked at: known bytes of it left before them. text is good until the next Add.
+func (w *Window) Add(e Event) (out, text []byte, known int) {
 	before := len(w.waiting)
 	w.waiting = append(w.waiting, e)
 	if w.held || before > 0 && !e.Holds && !e.Settles && e.Text == "" { // without new text nothing more is settled
-		return nil, ""
+		return nil, nil, 0
 	}
 	ready := 0
 	switch {
@@ -474,16 +474,19 @@ func (w *Window) Add(e Event) (out []byte, text string) {
 		ready = w.settled()
 	}
 	if ready == 0 {
-		return nil, ""
+		return nil, nil, 0
 	}
-	text = w.left
+	if len(w.text) > 2*maxTail {
+		w.text = append(w.text[:0], w.text[len(w.text)-maxTail:]...)
+	}
+	start := max(0, len(w.text)-maxTail)
+	known = len(w.text) - start
 	for _, e := range w.waiting[:ready] {
 		out = append(out, e.Raw...)
-		text += e.Text
+		w.text = append(w.text, e.Text...)
 	}
-	w.left = text[max(0, len(text)-maxTail):]
-	w.waiting = slices.Clone(w.waiting[ready:])
-	return out, text
+	w.waiting = slices.Delete(w.waiting, 0, ready)
+	return out, w.text[start:], known
 }
 
 // Rest is what has not left, in order.

@@ -197,7 +197,7 @@ func read(form Form, in io.Reader, hide bool) (out, rest string, u Usage, err er
 		if err != nil {
 			return out, string(w.Rest()), s.Usage(), err
 		}
-		piece, _ := w.Add(e)
+		piece, _, _ := w.Add(e)
 		out += string(piece)
 	}
 }
@@ -302,7 +302,7 @@ func TestWindow(t *testing.T) {
 		}
 	}
 	w := NewWindow(true)
-	if out, _ := w.Add(Event{Raw: []byte("x"), Text: "a b ", Settles: true}); out != nil || string(w.Rest()) != "x" {
+	if out, _, _ := w.Add(Event{Raw: []byte("x"), Text: "a b ", Settles: true}); out != nil || string(w.Rest()) != "x" {
 		t.Error("it leaves")
 	}
 }
@@ -324,7 +324,7 @@ func FuzzStream(f *testing.F) {
 				}
 				break
 			}
-			piece, _ := w.Add(e)
+			piece, _, _ := w.Add(e)
 			if holds && len(piece) > 0 {
 				t.Fatalf("it left after what can act: %q", piece)
 			}
