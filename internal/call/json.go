@@ -775,27 +775,18 @@ func skipSpace(data []byte, i int) int {
 
 // skipString returns the index after the string that opens at i.
 func skipString(data []byte, i int) int {
-	for i++; i < len(data); {
-		for i+8 <= len(data) { // eight bytes at a time up to the first quote or backslash; see quoted
-			w := binary.LittleEndian.Uint64(data[i:])
-			quote, slash := w^'"'*ones, w^'\\'*ones
-			stop := ((quote-ones)&^quote | (slash-ones)&^slash) & highs
-			if stop != 0 {
-				i += bits.TrailingZeros64(stop) / 8
-				break
-			}
-			i += 8
-		}
-		if i >= len(data) {
+	for from := i + 1; from < len(data); {
+		quote := bytes.IndexByte(data[from:], '"')
+		if quote < 0 {
 			break
 		}
-		switch data[i] {
-		case '"':
-			return i + 1
-		case '\\':
-			i += 2
-		default:
-			i++ // near the end, where the loop above can't read
+		quote += from
+		slashes := 0
+		for quote-1-slashes > i && data[quote-1-slashes] == '\\' {
+			slashes++
+		}
+		if from = quote + 1; slashes%2 == 0 {
+			return from
 		}
 	}
 	return len(data)
