@@ -293,11 +293,12 @@ func (c *Client) SearchKnowledge(ctx context.Context, query, snapshot string, k 
 	}{query, snapshot, k})
 }
 
-// Claim is a claim with fields: that an attribute of a subject has a value.
+// Claim is what is claimed: that an attribute of a subject has a value, or else a sentence.
 type Claim struct {
-	Subject   string `json:"subject"`
-	Attribute string `json:"attribute"`
-	Value     string `json:"value"`
+	Subject   string `json:"subject,omitempty"`
+	Attribute string `json:"attribute,omitempty"`
+	Value     string `json:"value,omitempty"`
+	Sentence  string `json:"sentence,omitempty"`
 }
 
 // ClaimSource is what one source says of a claim.

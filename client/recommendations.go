@@ -3,8 +3,10 @@ package client
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 )
 
@@ -22,6 +24,7 @@ type Recommendation struct {
 	Output           json.RawMessage  `json:"output"`
 	Labels           []string         `json:"labels,omitempty"` // of data that may stand in the output
 	Citations        []Citation       `json:"citations,omitempty"`
+	Claims           []ConfirmedClaim `json:"claims,omitempty"` // what the schema marks with x-claim
 	Action           string           `json:"action"`
 	Call             *RecommendedCall `json:"call,omitempty"`
 	Digest           string           `json:"digest"` // what an answer names
@@ -30,6 +33,18 @@ type Recommendation struct {
 	Why              string           `json:"why,omitempty"`
 	DecidedBy        []string         `json:"decided_by,omitempty"`
 	DecidedAt        time.Time        `json:"decided_at,omitzero"`
+}
+
+// ConfirmedClaim is a claim in an output that its sources confirm.
+type ConfirmedClaim struct {
+	Field       string   `json:"field"`
+	Confidence  float64  `json:"confidence"`
+	ConfirmedBy []string `json:"confirmed_by"`
+}
+
+// Found says what the sources say of the claim.
+func (c *ConfirmedClaim) Found() string {
+	return fmt.Sprintf("confidence %.2f, confirmed by %s", c.Confidence, strings.Join(c.ConfirmedBy, ", "))
 }
 
 // RecommendedCall is the exact call that a recommendation is about. From says of each argument where in the output it comes from.

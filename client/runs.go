@@ -23,18 +23,19 @@ type Run struct {
 	Deadline    time.Time       `json:"deadline"`
 	Ended       time.Time       `json:"ended,omitzero"`
 
-	Verdict      *Verdict        `json:"verdict,omitempty"` // why it has no output
-	EndedBy      string          `json:"ended_by,omitempty"`
-	Output       json.RawMessage `json:"output,omitempty"`
-	Synthetic    bool            `json:"synthetic,omitempty"`     // the output is an agent's words
-	Labels       []string        `json:"labels,omitempty"`        // of data that may stand in the output
-	Returned     []string        `json:"returned,omitempty"`      // outputs of agents that came back in its input or in what it read
-	OutputSHA256 string          `json:"output_sha256,omitempty"` // also of an output that was refused
-	Citations    []Citation      `json:"citations,omitempty"`
-	Quality      *Quality        `json:"quality,omitempty"`
-	Calls        int             `json:"calls"`
-	Writes       []string        `json:"writes,omitempty"` // operations that changed something, whatever became of the run
-	Tokens       int             `json:"tokens"`
+	Verdict      *Verdict         `json:"verdict,omitempty"` // why it has no output
+	EndedBy      string           `json:"ended_by,omitempty"`
+	Output       json.RawMessage  `json:"output,omitempty"`
+	Synthetic    bool             `json:"synthetic,omitempty"`     // the output is an agent's words
+	Labels       []string         `json:"labels,omitempty"`        // of data that may stand in the output
+	Returned     []string         `json:"returned,omitempty"`      // outputs of agents that came back in its input or in what it read
+	OutputSHA256 string           `json:"output_sha256,omitempty"` // also of an output that was refused
+	Citations    []Citation       `json:"citations,omitempty"`
+	Claims       []ConfirmedClaim `json:"claims,omitempty"`
+	Quality      *Quality         `json:"quality,omitempty"`
+	Calls        int              `json:"calls"`
+	Writes       []string         `json:"writes,omitempty"` // operations that changed something, whatever became of the run
+	Tokens       int              `json:"tokens"`
 
 	RecommendationID string `json:"recommendation_id,omitempty"`
 }

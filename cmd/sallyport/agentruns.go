@@ -174,6 +174,9 @@ func (t *table) run(r *client.Run) {
 	for _, c := range r.Citations {
 		t.field("cites", c.Source+" ("+c.Found()+")")
 	}
+	for _, c := range r.Claims {
+		t.field("claims", c.Field+" ("+c.Found()+")")
+	}
 	if r.RecommendationID != "" {
 		t.field("recommends", r.RecommendationID)
 	}

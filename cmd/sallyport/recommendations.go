@@ -214,6 +214,9 @@ func (t *table) recommendation(r *client.Recommendation) {
 	for _, c := range r.Citations {
 		t.field("cites", c.Source+" ("+c.Found()+")")
 	}
+	for _, c := range r.Claims {
+		t.field("claims", c.Field+" ("+c.Found()+")")
+	}
 	t.field("output", r.Output)
 	t.field("decided by", r.DecidedBy)
 	t.field("digest", r.Digest)

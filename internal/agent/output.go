@@ -64,26 +64,32 @@ func lintOutput(d *Declaration) (all []Problem) {
 	if problem := citations(s); problem != "" {
 		missing(problem, "add citations to required, and describe it as a list (type: array) of objects that require source, timestamp and confidence, with recordId beside them")
 	}
-	if !marksFacts(schema) {
+	if inSchema(schema, func(part map[string]any) bool {
+		mark, is := part["x-claim"]
+		return is && mark != true && mark != false
+	}) {
+		add(P0, "a mark x-claim is neither true nor false, so the claim would not be checked", "write x-claim: true")
+	}
+	if !inSchema(schema, func(part map[string]any) bool { return part["x-fact"] == true }) {
 		missing("no member is marked as a fact, so no fact needs a citation", "write x-fact: true into the schema of each member that states one, as in reasoning: {type: string, x-fact: true}")
 	}
 	return all
 }
 
-// marksFacts tells whether a part of the schema is marked with x-fact: true.
-func marksFacts(schema []byte) bool {
-	var marked func(v any) bool
-	marked = func(v any) bool {
+// inSchema tells whether a part of the schema is so.
+func inSchema(schema []byte, is func(part map[string]any) bool) bool {
+	var within func(v any) bool
+	within = func(v any) bool {
 		switch v := v.(type) {
 		case map[string]any:
-			return v["x-fact"] == true || slices.ContainsFunc(slices.Collect(maps.Values(v)), marked)
+			return is(v) || slices.ContainsFunc(slices.Collect(maps.Values(v)), within)
 		case []any:
-			return slices.ContainsFunc(v, marked)
+			return slices.ContainsFunc(v, within)
 		}
 		return false
 	}
 	var s any
-	return call.Decode(schema, &s) == nil && marked(s)
+	return call.Decode(schema, &s) == nil && within(s)
 }
 
 // maxOutputMembers is how many members of a schema are looked at, with every reference written out.

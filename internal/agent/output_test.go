@@ -78,6 +78,7 @@ func TestOutputSchema(t *testing.T) {
 		"no fact":                  {strings.Replace(member(`{"type":"number"}`), `,"x-fact":true`, "", 1), "P1 no member is marked as a fact"},
 		"a fact that is none":      {strings.Replace(member(`{"type":"number"}`), `"x-fact":true`, `"x-fact":false`, 1), "P1 no member is marked as a fact"},
 		"a fact that is a word":    {strings.Replace(member(`{"type":"number"}`), `"x-fact":true`, `"x-fact":"true"`, 1), "P1 no member is marked as a fact"},
+		"a claim that is a word":   {strings.Replace(member(`{"type":"number"}`), `"x-fact":true`, `"x-fact":true,"x-claim":"required"`, 1), "P0 x-claim is neither true nor false"},
 		"no citations":             {`{"type":"object","additionalProperties":false,"required":["a"],"properties":{"a":{"type":"number"}}}`, "P1 has no citations"},
 		"citations left out":       {`{"type":"object","additionalProperties":false,"required":["a"],"properties":{"a":{"type":"number"},` + cited + `}}`, "P1 without citations is accepted"},
 		"citations of text":        {cites(`{"type":"array","items":{"type":"string","pattern":"^[a-z]*$"}}`), "P1 not a list of objects"},

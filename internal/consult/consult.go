@@ -55,11 +55,6 @@ func Commands(o Options) []catalogue.Command {
 	return []catalogue.Command{o.search(), o.read(), o.validate()}
 }
 
-// reader is who reads. A declaration that names all collections says so with a star.
-func (o Options) reader(r catalogue.CommandRun) knowledge.Reader {
-	return knowledge.Reader{AllSources: slices.Contains(r.Collections, "*"), Sources: r.Collections, Labels: r.Labels}
-}
-
 // errors of readings: nothing was done.
 func refused(err error) error { return &fault.NotDispatched{Err: err} }
 
@@ -106,7 +101,7 @@ func (o Options) search() catalogue.Command {
 
 // find answers a question in a snapshot.
 func (o Options) find(ctx context.Context, r catalogue.CommandRun, snapshot string, q question) (found library.Found, read reading, err error) {
-	found, err = o.Library.Search(ctx, o.reader(r), r.Ask, snapshot, q.Query, cmp.Or(q.K, 5))
+	found, err = o.Library.Search(ctx, knowledge.Declared(r.Collections, r.Labels), r.Ask, snapshot, q.Query, cmp.Or(q.K, 5))
 	for _, h := range found.Hits {
 		read.add(h.Citation, h.Source, h.Labels)
 	}
@@ -163,7 +158,7 @@ func (o Options) validate() catalogue.Command {
 			if err != nil {
 				return catalogue.Brought{}, err
 			}
-			a, err := o.Claims.Validate(ctx, o.reader(r), audit.Entry{Agent: r.Agent, Session: r.Session, Actor: "agent:" + r.Agent}, r.Ask, snapshot, c, more)
+			a, err := o.Claims.Validate(ctx, knowledge.Declared(r.Collections, r.Labels), audit.Entry{Agent: r.Agent, Session: r.Session, Actor: "agent:" + r.Agent}, r.Ask, snapshot, c, more)
 			if err != nil {
 				return catalogue.Brought{}, err
 			}
@@ -212,7 +207,7 @@ func (o Options) read() catalogue.Command {
 			if err != nil {
 				return catalogue.Brought{}, err
 			}
-			part, err := o.Library.Read(ctx, o.reader(r), snapshot, w.Document, w.Version, w.Offset, cmp.Or(w.Limit, maxPart/4))
+			part, err := o.Library.Read(ctx, knowledge.Declared(r.Collections, r.Labels), snapshot, w.Document, w.Version, w.Offset, cmp.Or(w.Limit, maxPart/4))
 			if err != nil {
 				return catalogue.Brought{}, refused(err)
 			}

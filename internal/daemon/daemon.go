@@ -368,7 +368,7 @@ func (d *Daemon) buildGateway(ctx context.Context, agents agent.Set, policies *p
 func (d *Daemon) buildRunner(ctx context.Context) (err error) {
 	d.runs, err = runs.New(ctx, runs.Options{
 		Gateway: d.gate, Store: d.store, AgentURL: d.AgentURL, Dir: filepath.Join(d.o.Data, "runs"), Env: os.Getenv, Hosts: func(host string) []string { return d.config().runsFor(host) },
-		Alert: func(r run.Run) { d.teller.timeout(r) }, Memory: d.requests, Log: d.o.Log, Documents: d.passages,
+		Alert: func(r run.Run) { d.teller.timeout(r) }, Memory: d.requests, Log: d.o.Log, Documents: d.passages, Confirm: d.confirm,
 	})
 	return err
 }

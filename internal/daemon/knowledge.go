@@ -151,6 +151,28 @@ func (d *Daemon) claims() *claims.Checker {
 	})
 }
 
+// confirm checks a claim in an agent's output, in the snapshot that its session reads.
+func (d *Daemon) confirm(ctx context.Context, decl *agent.Declaration, by audit.Entry, held []string, claim json.RawMessage) (confirmed run.Confirmed, err error) {
+	c, err := claims.Parse(claim)
+	if err != nil {
+		return confirmed, err
+	}
+	snapshot, err := d.books.Pin(ctx, by.Session, by.Agent)
+	if err != nil {
+		return confirmed, err
+	}
+	collections, labels := decl.ReadsKnowledge()
+	labels = slices.DeleteFunc(slices.Clone(labels), func(l string) bool { return !slices.Contains(held, l) })
+	a, err := d.claims().Validate(ctx, knowledge.Declared(collections, labels), by, nil, snapshot, c, nil)
+	confirmed.Confidence, confirmed.Valid = a.Confidence, a.Valid
+	for _, s := range a.Sources {
+		if s.Confirms != nil && *s.Confirms {
+			confirmed.By = append(confirmed.By, s.Source)
+		}
+	}
+	return confirmed, err
+}
+
 // collector fetches what people add to the knowledge store by its address: as comm.fetch does, and stopped by the switch for all agents.
 func (d *Daemon) collector() *collect.Collector {
 	return collect.New(collect.Options{

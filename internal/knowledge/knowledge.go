@@ -228,6 +228,11 @@ type Reader struct {
 	Labels     []string // or these
 }
 
+// Declared is the reader of an agent whose declaration names these collections, all of them with a star, and these labels.
+func Declared(collections, labels []string) Reader {
+	return Reader{AllSources: slices.Contains(collections, "*"), Sources: collections, Labels: labels}
+}
+
 // MayGroup tells whether documents of a collection with these labels may be read.
 func (r Reader) MayGroup(source string, labels []string) bool {
 	return r.All || (r.AllSources || slices.Contains(r.Sources, source)) && (r.AllLabels || !slices.ContainsFunc(labels, func(l string) bool { return !slices.Contains(r.Labels, l) }))

@@ -102,7 +102,14 @@ func structure(text string) string {
 type marking struct {
 	markdown map[string]bool
 	facts    []string // paths of members that are facts and are there
+	claims   []marked // what is a claim and is there; the same may be there twice
 	over     bool     // it took too many steps, so marks may be missing
+}
+
+// marked is a part of an output, with its path.
+type marked struct {
+	path  string
+	value any
 }
 
 // maxMarks bounds the steps that looking for marks takes.
@@ -147,6 +154,9 @@ func (w *markWalk) value(schema, v any, path string) {
 	}
 	if s["x-fact"] == true && v != nil && v != "" {
 		w.facts = append(w.facts, path)
+	}
+	if s["x-claim"] == true && v != nil && v != "" {
+		w.claims = append(w.claims, marked{path, v})
 	}
 	for _, keyword := range []string{"$ref", "$dynamicRef"} {
 		if ref, ok := s[keyword].(string); ok {
@@ -300,10 +310,10 @@ const noModel = "none"
 // slackTime is how much more time than was measured an output may give: clocks are read at different places.
 const slackTime = time.Second
 
-// CheckClaims checks what an output says of its own run: agentId, timestamp, executionTime in milliseconds, tokensUsed and modelVersion, at its top or below
+// CheckMetadata checks what an output says of its own run: agentId, timestamp, executionTime in milliseconds, tokensUsed and modelVersion, at its top or below
 // metadata. An output must not say that another agent made it, or that it was made at another time, that it took longer than it did, that it used more tokens than
 // the declaration allows, or than were measured of a model that the gateway asked, or a model that did not work.
-func CheckClaims(output json.RawMessage, d *agent.Declaration, m Measured) error {
+func CheckMetadata(output json.RawMessage, d *agent.Declaration, m Measured) error {
 	worked := m.Model
 	metadata, _ := call.Get(output, "metadata")
 	for at, object := range map[string]json.RawMessage{"": output, "metadata.": metadata} {

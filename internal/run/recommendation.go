@@ -71,6 +71,7 @@ type Recommendation struct {
 	Output      json.RawMessage     `json:"output"`
 	Labels      []string            `json:"labels,omitempty"` // that its session held: the output may have such data in it
 	Citations   []Checked           `json:"citations,omitempty"`
+	Claims      []Confirmed         `json:"claims,omitempty"`
 	Action      string              `json:"action"`
 	Call        *Recommended        `json:"call,omitempty"`
 	Digest      string              `json:"digest"` // what an answer names: of the question where there is one, else of the output

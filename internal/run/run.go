@@ -66,6 +66,7 @@ type Run struct {
 	Returned    []string        `json:"returned,omitempty"`      // outputs of agents that came back in its input or in what it read
 	OutputHash  string          `json:"output_sha256,omitempty"` // of the bytes that came, also of an output that was refused
 	Citations   []Checked       `json:"citations,omitempty"`
+	Claims      []Confirmed     `json:"claims,omitempty"`
 	Quality     Quality         `json:"quality,omitzero"`
 	Calls       int             `json:"calls"`            // that ran
 	Writes      []string        `json:"writes,omitempty"` // operations that changed something and ran, whatever became of the run
@@ -112,6 +113,7 @@ type End struct {
 	Labels     []string
 	Returned   []string
 	Citations  []Checked
+	Claims     []Confirmed
 	Quality    Quality
 	Calls      int
 	Tokens     int
@@ -130,7 +132,7 @@ func (r Run) Finish(e End, now time.Time) (Run, error) {
 		return r, fault.New(fault.Internal, "a run that ends as %s has an output or a verdict that it may not have", e.Status)
 	}
 	r.Status, r.Verdict, r.EndedBy, r.Ended = e.Status, e.Verdict, e.By, now.UTC()
-	r.Output, r.OutputHash, r.Citations, r.Quality, r.Calls, r.Writes, r.Recommended = e.Output, e.OutputHash, e.Citations, e.Quality, e.Calls, e.Writes, e.Recommends
+	r.Output, r.OutputHash, r.Citations, r.Claims, r.Quality, r.Calls, r.Writes, r.Recommended = e.Output, e.OutputHash, e.Citations, e.Claims, e.Quality, e.Calls, e.Writes, e.Recommends
 	r.Synthetic, r.Labels, r.Print, r.Tokens = e.Output != nil, e.Labels, e.Print, e.Tokens
 	for _, id := range e.Returned {
 		if !slices.Contains(r.Returned, id) {

@@ -174,7 +174,7 @@ func TestClaims(t *testing.T) {
 		`{"timestamp":"2026-01-31T07:59:00Z"}`: "timestamp", `{"metadata":{"timestamp":"2026-01-31T08:01:00Z"}}`: "metadata.timestamp", `{"timestamp":"today"}`: "timestamp",
 		`{"metadata":{"modelVersion":"gpt-latest"}}`: "metadata.modelVersion", `{"metadata":{"executionTime":"soon"}}`: "metadata", `{"modelVersion":7}`: "output",
 	} {
-		err := CheckClaims(json.RawMessage(output), d, m)
+		err := CheckMetadata(json.RawMessage(output), d, m)
 		if (err == nil) != (field == "") || err != nil && fault.Of(err).Field != field {
 			t.Errorf("%s: %v", output, err)
 		}
@@ -201,7 +201,7 @@ func TestClaimsOfModels(t *testing.T) {
 	} {
 		d := *declared(t, adviceSchema)
 		d.DataSources.Models = []string{worked, other}
-		err := CheckClaims(json.RawMessage(c.output), &d, Measured{Tokens: c.tokens, Model: c.model, Started: start, Ended: start})
+		err := CheckMetadata(json.RawMessage(c.output), &d, Measured{Tokens: c.tokens, Model: c.model, Started: start, Ended: start})
 		if (err == nil) != (c.field == "") || err != nil && fault.Of(err).Field != c.field {
 			t.Errorf("%+v: %v", c, err)
 		}

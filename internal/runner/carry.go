@@ -159,7 +159,7 @@ func (c *carried) validate(end *run.End, raw []byte, reads []run.Read, m run.Mea
 	}
 	output, err := run.ReadOutput(raw, c.decl)
 	if err == nil {
-		err = run.CheckClaims(output, c.decl, m)
+		err = run.CheckMetadata(output, c.decl, m)
 	}
 	if err != nil {
 		refuse(err)
@@ -171,7 +171,44 @@ func (c *carried) validate(end *run.End, raw []byte, reads []run.Read, m run.Mea
 		refuse(err)
 		return
 	}
-	end.Status, end.Output, end.Citations, end.Print = run.Done, output, cited, printOf(output, reads, c.run.Input).Sample()
+	confirmed, err := c.r.confirm(c.r.ended, c.decl, c.run.Session, end.Labels, output) // the run's own context ended with its session
+	if stopped := c.stopped(nil); stopped != nil {                                      // while its claims were checked
+		end.Status, end.Verdict, end.By = stopped.Status, stopped.Verdict, stopped.By
+		return
+	}
+	if err != nil {
+		refuse(err)
+		return
+	}
+	end.Status, end.Output, end.Citations, end.Claims, end.Print = run.Done, output, cited, confirmed, printOf(output, reads, c.run.Input).Sample()
+}
+
+// confirmTime bounds the check of all claims of one output.
+const confirmTime = time.Minute
+
+// confirm checks the claims of an output; the first that is not valid refuses it. Its sources are read with the labels that the session holds: whether they confirm tells the agent no more
+// than it may know already.
+func (r *Runner) confirm(ctx context.Context, d *agent.Declaration, session string, labels []string, output json.RawMessage) (all []run.Confirmed, err error) {
+	claims, err := run.ClaimsOf(output, d)
+	if err != nil || len(claims) == 0 {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, confirmTime)
+	defer cancel()
+	for _, claim := range claims {
+		var c run.Confirmed
+		if r.o.Confirm != nil {
+			if c, err = r.o.Confirm(ctx, d, audit.Entry{Agent: d.AgentID, Session: session, Actor: byRunner}, labels, claim.Says); err != nil {
+				return nil, fault.Wrap(err, fault.OutputInvalid, "It is marked as a claim, and can't be checked: %s", fault.Of(err).Public()).At(claim.Field)
+			}
+		}
+		c.Field = claim.Field
+		if err := c.Refusal(); err != nil {
+			return nil, err
+		}
+		all = append(all, c)
+	}
+	return all, nil
 }
 
 // reads are the calls of a session that brought something. What changed something is named in end, and all that ran are counted, as are the tokens of models:

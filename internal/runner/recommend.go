@@ -23,7 +23,7 @@ func (c *carried) recommend(ctx context.Context, end *run.End) string {
 	if !ok {
 		return ""
 	}
-	rec.Run, rec.From, rec.Requester, rec.Citations = c.run.ID, c.run.Session, c.run.Requester, end.Citations
+	rec.Run, rec.From, rec.Requester, rec.Citations, rec.Claims = c.run.ID, c.run.Session, c.run.Requester, end.Citations, end.Claims
 	rec.Labels = end.Labels
 	if _, err := c.r.keep(ctx, rec); err != nil {
 		c.r.o.Log.Error("a recommendation is not on record, so nobody is asked about it", "run", c.run.ID, "error", err)
@@ -76,7 +76,7 @@ func (r *Runner) Submit(ctx context.Context, p identity.Principal, sessionID str
 	if err != nil {
 		return rec, err
 	}
-	if err := run.CheckClaims(output, d, run.Measured{Took: r.o.Clock().Sub(s.OpenedAt), Tokens: measured.Tokens, Started: s.OpenedAt, Ended: r.o.Clock()}); err != nil {
+	if err := run.CheckMetadata(output, d, run.Measured{Took: r.o.Clock().Sub(s.OpenedAt), Tokens: measured.Tokens, Started: s.OpenedAt, Ended: r.o.Clock()}); err != nil {
 		return rec, err
 	}
 	cited, _, err := run.CheckCitations(output, d, reads, r.o.Clock())
@@ -85,6 +85,9 @@ func (r *Runner) Submit(ctx context.Context, p identity.Principal, sessionID str
 	}
 	if rec, ok = run.Recommend(output, d, r.o.Clock()); !ok {
 		return rec, fault.New(fault.OutputInvalid, "It recommends no action: the action stands at recommendation.action, or at action.").At("recommendation.action")
+	}
+	if rec.Claims, err = r.confirm(ctx, d, s.ID, labelsOf(s), output); err != nil {
+		return rec, err
 	}
 	rec.From, rec.Requester, rec.Citations, rec.Run = s.ID, s.Requester, cited, r.runIn(s.ID)
 	rec.Labels = labelsOf(s)

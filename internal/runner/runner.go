@@ -64,6 +64,7 @@ type Options struct {
 	Dir       string                     // the folder for the workspaces of runs of kind command
 	Env       func(name string) string   // the gateway's environment, for secrets
 	Documents func() Documents           // begins to read what the calls of one session read of the knowledge store; default: nothing
+	Confirm   Confirm                    // checks the claims of outputs; nil: none is confirmed
 	Hosts     func(host string) []string // the people whose authority a host has
 	Alert     func(run.Run)              // tells people of a run whose time was over. It may wait for the store
 	Memory    *memory.Budget             // for what models and their tools answer in runs of kind model; nil: there is no bound
@@ -73,6 +74,9 @@ type Options struct {
 
 // Documents are what a call read of the knowledge store, by the detail of its outcome.
 type Documents func(ctx context.Context, detail json.RawMessage) ([]run.Document, error)
+
+// Confirm asks the sources of claims about what an agent claims in a session, which by names with who asks, as far as the agent may read them with these labels.
+type Confirm func(ctx context.Context, d *agent.Declaration, by audit.Entry, labels []string, claim json.RawMessage) (run.Confirmed, error)
 
 // maxAtOnce bounds the runs that are under way.
 const maxAtOnce = 200

@@ -4,8 +4,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"sallyport.example/client"
 )
@@ -89,6 +92,98 @@ func TestJudgeOfClaims(t *testing.T) {
 	}
 	if _, err := w.root.Unkill(t.Context(), "", "a test"); err != nil {
 		t.Fatal(err)
+	}
+	w.sane()
+}
+
+// A schema requires that a fact is a valid claim: an output with another one is refused, of a session and of a run, and what is confirmed is on record with it.
+func TestClaimsOfOutputs(t *testing.T) {
+	var value atomic.Value
+	value.Store("1999")
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprintf(w, `{"action":"KEEP","founded":{"subject":"Acme","attribute":"founded","value":%q}}`, value.Load())
+	}))
+	t.Cleanup(srv.Close)
+	const schema = "\noutputSchema: {type: object, additionalProperties: false, required: [action, founded], properties: {action: {enum: [KEEP, DROP]}, founded: {type: object, x-claim: true, additionalProperties: false, required: [subject, attribute, value], properties: " +
+		"{subject: {enum: [Acme]}, attribute: {enum: [founded, owner]}, value: {type: string, maxLength: 100, pattern: '^[^<>]*$'}}}}}\n"
+	withSchema := func(declared string) string {
+		before, after, _ := strings.Cut(declared, "\noutputSchema:")
+		_, after, _ = strings.Cut(after, "\nmaxExecutionTime:")
+		return before + schema + "maxExecutionTime:" + after
+	}
+	advises := func(id, tables, more string) string {
+		return withSchema(reads(id, tables, more)) + "recommendationActions: {DROP: none}\n"
+	}
+	w := launch(t, newPlace(t, "flow: {labels: [internal, pii, secret]}\nclaims: {sources: [knowledge.registry, knowledge.handbook]}\n",
+		advises("advisor", `"knowledge.*"`, "knowledge: {labels: [internal]}\n"+fmt.Sprintf("run: {kind: http, url: '%s/run'}\n", srv.URL)), advises("half", "knowledge.registry", "")))
+	w.addDocument("registry", "acme.csv", "Firm,Founded,Owner\nAcme,1999,Smith\n")
+	w.addDocument("handbook", "acme.md", "# Acme\n\nFounded: 1999\n")
+	w.addDocument("handbook", "owners.md", "# Acme\n\nOwner: Smith\n", "internal")
+	w.snapshot()
+
+	recommend := func(token, attribute, value string) (int, string) {
+		output := fmt.Sprintf(`{"action":"KEEP","founded":{"subject":"Acme","attribute":%q,"value":%q}}`, attribute, value)
+		status, body := w.post("/v1/session/self/recommendations", token, output, nil)
+		return status, string(body)
+	}
+	_, token := w.open("advisor")
+	if status, body := recommend(token, "founded", "1998"); status != 422 || !strings.Contains(body, "output.invalid") || !strings.Contains(body, `"founded"`) || !strings.Contains(body, "0.00") {
+		t.Errorf("what no source says: %d %s", status, body)
+	}
+	status, body := recommend(token, "founded", "1999")
+	var made client.Recommended
+	if status != 201 || json.Unmarshal([]byte(body), &made) != nil {
+		t.Fatalf("%d %s", status, body)
+	}
+	rec, err := w.root.Recommendation(t.Context(), made.RecommendationID)
+	if err != nil || len(rec.Claims) != 1 || rec.Claims[0].Field != "founded" || rec.Claims[0].Confidence != 1 || len(rec.Claims[0].ConfirmedBy) != 2 {
+		t.Errorf("%+v %v", rec, err)
+	}
+	// A document with a label that the session doesn't hold is silent, so the answer tells nothing of it; once the session has it, it confirms.
+	if status, body := recommend(token, "owner", "Smith"); status != 422 || !strings.Contains(body, "0.50") {
+		t.Errorf("a label that the session does not hold: %d %s", status, body)
+	}
+	var answer client.ClaimAnswer
+	fencedJSON(t, must(t, w.connect(token, revision1125, nil), "sallyport_validate_claim", map[string]any{"claim": map[string]string{"subject": "Acme", "attribute": "owner", "value": "Smith"}}), &answer)
+	if status, body := recommend(token, "owner", "Smith"); !answer.Valid || status != 201 {
+		t.Errorf("after it was asked: %+v %d %s", answer, status, body)
+	}
+	// An agent that may not read one of the two has one source.
+	_, token = w.open("half")
+	if status, body := recommend(token, "founded", "1999"); status != 422 || !strings.Contains(body, "0.50") {
+		t.Errorf("half: %d %s", status, body)
+	}
+
+	carry := func() *client.Run {
+		t.Helper()
+		r, err := w.root.StartRun(t.Context(), "advisor", client.RunRequest{Input: json.RawMessage(`{}`)})
+		for err == nil && r.Status == "running" {
+			r, err = w.root.Run(t.Context(), r.RunID, 20*time.Second)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	if r := carry(); r.Status != "done" || len(r.Claims) != 1 || r.RecommendationID == "" {
+		t.Errorf("%+v %+v", r, r.Verdict)
+	}
+	value.Store("2001")
+	if r := carry(); r.Status != "invalid" || r.Verdict == nil || r.Verdict.Code != "output.invalid" || len(r.Output) > 0 || len(r.Claims) > 0 {
+		t.Errorf("%+v %+v", r, r.Verdict)
+	}
+	if code, out, errs := w.command(nil, "recommendations", "show", made.RecommendationID); code != 0 || !strings.Contains(out, "confidence 1.00, confirmed by knowledge.registry, knowledge.handbook") {
+		t.Errorf("%d %s %s", code, out, errs)
+	}
+	denied := 0
+	for _, e := range w.entries() {
+		if e.Action == "claim" && e.Decision == "deny" && e.Actor == "gateway:run" && e.Agent != "" {
+			denied++
+		}
+	}
+	if denied != 4 {
+		t.Errorf("%d claims on record as possible poisoning", denied)
 	}
 	w.sane()
 }

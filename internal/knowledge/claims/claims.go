@@ -116,7 +116,7 @@ type Checker struct{ o Options }
 func New(o Options) *Checker { return &Checker{o} }
 
 // Validate asks the configured sources, and those that the caller adds, which don't count, in a snapshot ("": the newest). by is who asks, for the record, and
-// asking how an agent asks the judge; where that is nil the gateway asks on its own account, for people alone.
+// asking how an agent asks the judge; where that is nil the gateway asks on its own account: for people, and about what agents said, never for an agent.
 func (k *Checker) Validate(ctx context.Context, r knowledge.Reader, by audit.Entry, asking ask.Ask, snapshot string, c Claim, more []string) (Answer, error) {
 	if err := c.Check(); err != nil {
 		return Answer{}, err

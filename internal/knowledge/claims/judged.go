@@ -131,7 +131,7 @@ func (k *Checker) asking(ctx context.Context, model string, hits []library.Hit, 
 	if e.Detail, err = json.Marshal(map[string]any{"documents": slices.Compact(documents)}); err != nil {
 		return nil, err
 	}
-	if by.asking == nil && by.entry.Agent == "" {
+	if by.asking == nil && !strings.HasPrefix(by.entry.Actor, "agent:") {
 		return k.o.Judge.Own(e, labels), nil
 	}
 	// The labels that the session holds are judged by the corridor; those of what it has not read yet, here.
