@@ -16,7 +16,7 @@ var doing = map[string]string{
 	"evidence.forget": "provenance deleted", "gateway.start": "gateway started", "kill.disable": "stopped", "kill.enable": "let work again",
 	"knowledge.erase": "document erased", "knowledge.erase_ask": "erasure asked for", "knowledge.embed": "text sent for an embedding", "knowledge.fetch": "document fetched", "knowledge.index": "knowledge index built", "knowledge.pin": "snapshot chosen", "session.prompt": "system message settled",
 	"knowledge.snapshot": "snapshot made", "plan.approve": "plan approved", "plan.reject": "plan rejected", "plan.submit": "plan submitted", Folded: "many refusals",
-	"screening.verdict": "screening judged", "segment.seal": "file of the log sealed", "segment.start": "file of the log begun", "server.seen": "server looked at", "server.words": "words of a server screened", "session.close": "session closed",
+	"screening.judge": "model asked about a result", "screening.verdict": "screening judged", "segment.seal": "file of the log sealed", "segment.start": "file of the log begun", "server.seen": "server looked at", "server.words": "words of a server screened", "session.close": "session closed",
 	"session.definitions": "definitions shown", "session.hook_key": "prompt hook connected", "session.next": "fresh session allowed", "session.open": "session opened",
 	"session.phase": "phase changed", "session.release": "labels released", "session.remove_files": "files removed", "session.taint": "labels added",
 	"session.words": "person’s words added", Adopt: "rows taken over", "state.more": "more rows", "stored.label": "labels kept with a record", "stored.release": "stored labels released",

@@ -665,7 +665,7 @@ func (c *Config) check(file string, root *yaml.Node) []Problem {
 	c.checkLimits(p)
 	c.checkComm(p)
 	c.checkKnowledge(p)
-	c.Threat.check(p.bad)
+	c.checkThreat(p)
 	c.checkApprovals(p)
 	c.checkDeclarations(p)
 	c.checkBreakers(p)

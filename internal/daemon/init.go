@@ -309,6 +309,8 @@ unlisted_operations: deny
 threat:
   input: ask
   results: label
+#   # A model of models that is asked about results in which something was found, or nearly: it can make a hit of one, and lowers none.
+#   judge: our-model
 #   # A file of rules of your own (docs/screening.md).
 #   patterns: patterns.txt
 

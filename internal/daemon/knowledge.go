@@ -65,13 +65,7 @@ func (c *Config) checkKnowledge(p *complaints) {
 	if c.Claims.Min < 0 {
 		p.bad("claims.min", "use a number from 1", "%d sources can't confirm anything", c.Claims.Min)
 	}
-	if id := c.Claims.Judge; id != "" {
-		if m := c.model(id); m == nil {
-			p.bad("claims.judge", "add it to models, with a pinned name and the labels that it may have", "%q is no model of models", id)
-		} else if m.Fallback != "" {
-			p.bad("claims.judge", "name a model without a fallback", "it is not known whether %s or its fallback would judge", id)
-		}
-	}
+	c.checkJudge(p, "claims.judge", c.Claims.Judge)
 	if id := c.Knowledge.Embeddings; id != "" {
 		m := c.model(id)
 		switch {

@@ -35,7 +35,7 @@ func (c *Config) settings(builtin []catalogue.Command, agents agent.Set, policie
 			Budget: time.Duration(c.Limits.ExecutionBudget), ApprovalExpires: time.Duration(c.Approvals.Expires),
 			MediumDelay: time.Duration(c.Approvals.MediumDelay), DrillEvery: c.Approvals.DrillEvery, AsksPerMinute: asksPerMinute,
 		},
-		Risk: risk, Voter: c.voter, Identities: c.IdentitiesOf, FreeLevel1: c.Flow.FreeLevel1, Screens: screening.detector, HitInArguments: c.Threat.input(), HitInResults: c.Threat.results(), Tiers: c.tiers(), Breakers: c.breakers(), Quarantine: c.quarantine(),
+		Risk: risk, Voter: c.voter, Identities: c.IdentitiesOf, FreeLevel1: c.Flow.FreeLevel1, Screens: screening.detector, HitInArguments: c.Threat.input(), HitInResults: c.Threat.results(), Judge: c.Threat.Judge, Tiers: c.tiers(), Breakers: c.breakers(), Quarantine: c.quarantine(),
 	}, nil
 }
 
@@ -46,7 +46,7 @@ func reloads(field string) bool {
 		return false
 	}
 	for _, section := range []string{
-		"mode", "threat.input", "threat.results", "people", "hosts", "operations", "unlisted_operations", "flow", "knowledge", "claims", "trust_tiers", "approvals", "declarations", "breakers", "quarantine", "models",
+		"mode", "threat.input", "threat.results", "threat.judge", "people", "hosts", "operations", "unlisted_operations", "flow", "knowledge", "claims", "trust_tiers", "approvals", "declarations", "breakers", "quarantine", "models",
 		"limits.calls_per_minute", "limits.comm_requests_per_minute", "limits.execution_budget",
 		projectFolder, policyFiles, patternsFile,
 	} {

@@ -16,6 +16,7 @@ import (
 type ThreatConfig struct {
 	Input    string `yaml:"input,omitempty" json:"input,omitempty" jsonschema:"What a hit in the arguments of a call does: ask (default), deny or observe."`
 	Results  string `yaml:"results,omitempty" json:"results,omitempty" jsonschema:"What a hit in a result does: label (default) makes it untrusted, observe notes it."`
+	Judge    string `yaml:"judge,omitempty" json:"judge,omitempty" jsonschema:"Id of a model of models that is asked about a result in which screening found something, or nearly did. It can make a hit of a text, and lowers none. It sees no text with labels that are not among the model's. Default none."`
 	Patterns string `yaml:"patterns,omitempty" json:"patterns,omitempty" jsonschema:"A file of rules of your own, read at the start and at a reload."`
 }
 
@@ -25,16 +26,29 @@ func (c *ThreatConfig) input() judge.Screening {
 
 func (c *ThreatConfig) results() judge.Screening { return judge.Screening(c.Results) }
 
-// check reports words that mean nothing.
-func (c *ThreatConfig) check(bad func(field, remedy, format string, args ...any)) {
-	switch c.input() {
+// checkJudge reports a judge that is no model, or not one model.
+func (c *Config) checkJudge(p *complaints, field, id string) {
+	if id == "" {
+		return
+	}
+	if m := c.model(id); m == nil {
+		p.bad(field, "add it to models, with a pinned name and the labels that it may have", "%q is no model of models", id)
+	} else if m.Fallback != "" {
+		p.bad(field, "name a model without a fallback", "it is not known whether %s or its fallback would judge", id)
+	}
+}
+
+// checkThreat reports words that mean nothing, and a judge that can't be asked.
+func (c *Config) checkThreat(p *complaints) {
+	switch c.Threat.input() {
 	case judge.ScreenAsk, judge.ScreenDeny, judge.ScreenObserve:
 	default:
-		bad("threat.input", "write ask, deny or observe", "%q is none of them", c.Input)
+		p.bad("threat.input", "write ask, deny or observe", "%q is none of them", c.Threat.Input)
 	}
-	if c.Results != "" && c.Results != "label" && c.Results != string(judge.ScreenObserve) {
-		bad("threat.results", "write label or observe", "%q is neither", c.Results)
+	if c.Threat.Results != "" && c.Threat.Results != "label" && c.Threat.Results != string(judge.ScreenObserve) {
+		p.bad("threat.results", "write label or observe", "%q is neither", c.Threat.Results)
 	}
+	c.checkJudge(p, "threat.judge", c.Threat.Judge)
 }
 
 // ownRules are the operator's own rules, and what screens with them. They are read once for each reading of the configuration, so that what is checked, on record and

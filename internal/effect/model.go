@@ -188,12 +188,12 @@ func Uses(e Effect, parameters []byte) (tokens, cost int64) {
 		return 0, 0
 	}
 	r := wire.Unpack(parameters)
-	u := atMost(r)
+	u := AtMost(r)
 	return u.Input + u.Output, m.cost(u)
 }
 
-// atMost is what a request may use, as long as its provider has counted nothing.
-func atMost(r wire.Request) wire.Usage {
+// AtMost is what a request may use, as long as its provider has counted nothing.
+func AtMost(r wire.Request) wire.Usage {
 	return wire.Usage{Input: wire.Estimate(r.Form, r.Body), Output: wire.OutputLimit(r.Form, r.Body), Estimated: true}
 }
 
@@ -222,7 +222,7 @@ func (m model) Act(ctx context.Context, r Run) (Result, error) {
 	if err != nil {
 		used, said := wire.UsageOf(answer.Body)
 		if !said { // nobody knows how much of an answer that did not come was made
-			used = atMost(asked)
+			used = AtMost(asked)
 		}
 		return Result{Record: m.failed(answer.Status, err, used)}, err
 	}

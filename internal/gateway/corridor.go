@@ -252,7 +252,7 @@ func (c *crossing) resolveInTurn(ctx context.Context) (v fault.Verdict) {
 func (c *crossing) run(ctx context.Context) Answer {
 	result, err := c.act(ctx)
 	var out outcome
-	c.inTurn(ctx, len(result.JSON), func() { out = c.inspect(result, err) })
+	c.inTurn(ctx, len(result.JSON), func() { out = c.inspect(ctx, result, err) })
 	c.gaveBack(out, err)
 	if v := c.killed(); v.Decision != fault.Permit {
 		return c.discard(out, v) // stopping waits for nothing: the outcome is written behind the answer

@@ -39,6 +39,7 @@ type outcome struct {
 	entry       audit.Entry
 	raise       []flow.Held
 	screened    *screen.Found   // what screening found in the result
+	judged      *secondLook     // what the judge said of it; nil: it was not asked
 	sampled     bool            // it was screened whole with no hit, and is in the sample that people judge
 	stored      []flow.Held     // of raise, what stored data brings
 	attribution json.RawMessage // of the result
@@ -246,7 +247,7 @@ func (c *crossing) fresh(words []string) []flow.Label {
 }
 
 // inspect looks at what came back, decides what labels it brings, and wraps it. Nothing of it is released here.
-func (c *crossing) inspect(result effect.Result, err error) outcome {
+func (c *crossing) inspect(ctx context.Context, result effect.Result, err error) outcome {
 	out := outcome{entry: c.entry(audit.Outcome), verdict: fault.Permitted(), detail: result.Record}
 	if !c.ran.at.IsZero() {
 		out.used = time.Since(c.ran.at)
@@ -257,9 +258,9 @@ func (c *crossing) inspect(result effect.Result, err error) outcome {
 	var rpc *call.RPCError
 	switch {
 	case err == nil:
-		c.inspectResult(&out, result)
+		c.inspectResult(ctx, &out, result)
 	case errors.As(err, &rpc):
-		c.inspectError(&out, rpc.JSON)
+		c.inspectError(ctx, &out, rpc.JSON)
 	default:
 		c.inspectFailure(&out, err)
 	}
@@ -271,6 +272,9 @@ func (c *crossing) inspect(result effect.Result, err error) outcome {
 		detail["breaker"] = breaker.Noted{Server: c.server(), Result: out.ended}
 	}
 	noteScreened(out.screened, &out.entry, detail)
+	if out.judged != nil {
+		detail["judge"] = out.judged
+	}
 	if out.sampled {
 		detail["sampled"] = true
 	}
@@ -307,7 +311,7 @@ func (c *crossing) distrust(out *outcome) {
 	out.raise = flow.Raise(out.raise, flow.Operation{ID: c.op.ID}, c.id, flow.Untrusted)
 }
 
-func (c *crossing) inspectResult(out *outcome, result effect.Result) {
+func (c *crossing) inspectResult(ctx context.Context, out *outcome, result effect.Result) {
 	payload, words := c.g.looked(result.JSON)
 	for _, text := range result.Looked {
 		words = append(words, c.g.o.Detector.Labels([]byte(text))...)
@@ -342,7 +346,7 @@ func (c *crossing) inspectResult(out *outcome, result effect.Result) {
 		return
 	}
 	seen, trusted := c.observe(content)
-	doubtful := c.screenResult(out, result.JSON)
+	doubtful := c.screenResult(ctx, out, result.JSON)
 	trusted = trusted && !doubtful
 	if !trusted && !result.Clean && !c.effect.Traits().OwnWords {
 		c.distrust(out)
@@ -379,12 +383,12 @@ func (c *crossing) inspectResult(out *outcome, result effect.Result) {
 
 // inspectError handles a JSON-RPC error of the server's. Its text is as hostile as any result: it labels, and from an operation
 // that is not trusted it arrives fenced.
-func (c *crossing) inspectError(out *outcome, object json.RawMessage) {
+func (c *crossing) inspectError(ctx context.Context, out *outcome, object json.RawMessage) {
 	out.entry.Decision, out.entry.Reason = "error", "the server answered with a JSON-RPC error"
 	payload, words := c.g.looked(object)
 	out.entry.Result = payload
 	c.contaminate(out, effect.NewContent(object), words)
-	if doubtful := c.screenResult(out, object); c.trustsWords() && !doubtful {
+	if doubtful := c.screenResult(ctx, out, object); c.trustsWords() && !doubtful {
 		out.rpcError = object
 		return
 	}

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 
 	"sallyport.example/flow"
@@ -35,11 +36,11 @@ func (g *Gateway) screenRequest(words, from string) *screen.Found {
 
 // screenResult screens what came back, and reports whether it is untrusted for what was found, whatever its label: its values confirm nothing then. What the
 // gateway itself says is not screened, nor what a model answers. A hit marks the session, too.
-func (c *crossing) screenResult(out *outcome, result []byte) (doubtful bool) {
+func (c *crossing) screenResult(ctx context.Context, out *outcome, result []byte) (doubtful bool) {
 	if c.effect.Traits().OwnWords || c.op.Model != nil {
 		return false
 	}
-	out.screened = c.set.Screens.Find(c.channel(), c.op.ID, result)
+	out.screened = c.screenedResult(ctx, out, result)
 	out.sampled = c.set.Screens != nil && out.screened == nil && c.screened == nil && !c.unscreened && screen.Sampled(c.id)
 	if out.screened == nil || c.screensResults() == judge.ScreenObserve {
 		return false

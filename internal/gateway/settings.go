@@ -51,6 +51,8 @@ type Settings struct {
 	HitInArguments judge.Screening
 	// HitInResults is whether a hit in a result makes it untrusted, or is on record alone (judge.ScreenObserve). Default: it does.
 	HitInResults judge.Screening
+	// Judge is the id of the model that is asked about results of which Screens is not sure. Default: none is.
+	Judge string
 	// Tiers are the trust tiers of agents.
 	Tiers map[string]Tier
 }

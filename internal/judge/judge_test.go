@@ -150,12 +150,14 @@ var violations = map[string][]struct {
 	},
 	"screen": {
 		{"words that order an agent about", func(_ testing.TB, f *Facts) {
-			f.Rules.Screen, f.Arguments.Screened = ScreenAsk, &screen.Found{Score: 1, Rule: "override-prior"}
+			f.Rules.Screen, f.Arguments.Screened = ScreenAsk, &screen.Found{Event: "threat.hit", Score: 1, Rule: "override-prior"}
 		}, fault.Ask, fault.ApprovalRequired},
 		{"the same, where they are denied", func(_ testing.TB, f *Facts) {
-			f.Rules.Screen, f.Arguments.Screened = ScreenDeny, &screen.Found{Score: 1, Rule: "override-prior"}
+			f.Rules.Screen, f.Arguments.Screened = ScreenDeny, &screen.Found{Event: "threat.hit", Score: 1, Rule: "override-prior"}
 		}, fault.Deny, fault.ThreatInjection},
-		{"the same, where nobody said what is done", func(_ testing.TB, f *Facts) { f.Arguments.Screened = &screen.Found{Score: 1, Rule: "override-prior"} }, fault.Deny, fault.ThreatInjection},
+		{"the same, where nobody said what is done", func(_ testing.TB, f *Facts) {
+			f.Arguments.Screened = &screen.Found{Event: "threat.hit", Score: 1, Rule: "override-prior"}
+		}, fault.Deny, fault.ThreatInjection},
 	},
 	"flow": {
 		{"contaminated", func(_ testing.TB, f *Facts) { f.Session.Labels = []flow.Held{{Label: "internal"}} }, fault.Deny, fault.FlowContaminated},
@@ -571,7 +573,7 @@ func TestSilenceDoesNotPermitAHit(t *testing.T) {
 		f.Rules = &rules
 		f.Arguments.Writes, f.Operation.Level, f.Operation.RiskFloor = true, 2, policy.Medium
 		f.Operation.Flow.BlockedBy = nil
-		f.Arguments.Screened = &screen.Found{Score: 1, Rule: "r"}
+		f.Arguments.Screened = &screen.Found{Event: "threat.hit", Score: 1, Rule: "r"}
 		c.change(&f)
 		v, found := Judge(Call, &f)
 		if v.Decision != fault.Ask || found.Silence != c.silence || len(v.Because) != c.asks {

@@ -155,19 +155,32 @@ func (d *Detector) Scan(channel Channel, text []byte) Report {
 	return r
 }
 
+// The events of findings.
+const (
+	eventHit        = "threat.hit"
+	eventUnscreened = "threat.unscreened"
+)
+
 // Found is what screening found in a text, for the record. It has none of the text.
 type Found struct {
 	Event    string  `json:"event"`    // threat.hit, or threat.unscreened for what could not be screened whole
 	Detector string  `json:"detector"` // its version
 	Rule     string  `json:"rule"`
 	Channel  string  `json:"channel"`
-	Score    float32 `json:"score"`            // above 0: a hit
+	Score    float32 `json:"score"`            // above the threshold; at most 0 where a judge made the hit, or nothing was found
 	Places   int     `json:"places,omitempty"` // of the text
 	Source   string  `json:"source"`
 }
 
 // Hit reports whether it is a hit.
-func (f *Found) Hit() bool { return f != nil && f.Score > 0 }
+func (f *Found) Hit() bool { return f != nil && f.Event == eventHit }
+
+// Raised is a hit by the word of a judge, of what was none.
+func (f *Found) Raised(by string) *Found {
+	hit := *f
+	hit.Event, hit.Rule = eventHit, by
+	return &hit
+}
 
 // Worse is the worse of two findings, with the places of both; nil: there is none.
 func (f *Found) Worse(other *Found) *Found {
@@ -175,7 +188,7 @@ func (f *Found) Worse(other *Found) *Found {
 		return cmp.Or(f, other)
 	}
 	worse, rest := *f, other
-	if other.Score > f.Score {
+	if other.Hit() && !f.Hit() || other.Hit() == f.Hit() && other.Score > f.Score {
 		worse, rest = *other, f
 	}
 	worse.Places += rest.Places
@@ -184,19 +197,31 @@ func (f *Found) Worse(other *Found) *Found {
 
 // Find screens a text that comes from the source; nil: nothing was found. A nil detector finds nothing.
 func (d *Detector) Find(channel Channel, source string, text []byte) *Found {
+	found, _ := d.Near(channel, source, text)
+	return found
+}
+
+// Grey is how far below the threshold a text is one that the detector is not sure of.
+const Grey = 2
+
+// Near is Find that also tells of a text in which nothing was found, and which is near the threshold.
+func (d *Detector) Near(channel Channel, source string, text []byte) (found, near *Found) {
 	if d == nil {
-		return nil
+		return nil, nil
 	}
 	r := d.Scan(channel, text)
-	f := &Found{Event: "threat.hit", Detector: d.Version(), Rule: r.Rule, Channel: string(channel), Score: r.Score, Places: r.Places, Source: source}
+	f := &Found{Event: eventHit, Detector: d.Version(), Rule: r.Rule, Channel: string(channel), Score: r.Score, Places: r.Places, Source: source}
 	switch {
 	case r.Hit:
-		return f
+		return f, nil
 	case r.Partly:
-		f.Event = "threat.unscreened"
-		return f
+		f.Event = eventUnscreened
+		return f, nil
+	case r.Score > -Grey:
+		f.Event = ""
+		return nil, f
 	}
-	return nil
+	return nil, nil
 }
 
 func (s *scratch) release(d *Detector) {

@@ -136,7 +136,10 @@ func ReadersOf(ctx context.Context, log Log, documents []*knowledge.Document) (r
 	first := map[string]int64{} // by session: the index of its first reading
 	for _, operation := range knowledge.Reading {
 		err := each(ctx, log, audit.Filter{Operation: operation}, func(e audit.Entry) {
-			var said Recorded
+			var said struct {
+				Recorded
+				Judge struct{ Model, Call string } `json:"judge"` // of results, which screening asked
+			}
 			if e.Kind != audit.Outcome || len(e.Detail) == 0 || json.Unmarshal(e.Detail, &said) != nil ||
 				!slices.ContainsFunc(said.Read, func(c Citation) bool { return wanted[c.Document] }) {
 				return
@@ -145,6 +148,9 @@ func ReadersOf(ctx context.Context, log Log, documents []*knowledge.Document) (r
 				first[e.Session] = e.Index
 			}
 			r.Agents, r.Calls = append(r.Agents, e.Agent), append(r.Calls, e.CallID)
+			if said.Judge.Call != "" {
+				r.Models = append(r.Models, said.Judge.Model)
+			}
 		})
 		if err != nil {
 			return r, err
