@@ -86,6 +86,7 @@ func TestConfigProblems(t *testing.T) {
 		"a judge of nobody":               {"claims: {judge: x}\n", "claims.judge", 1, "no model of models"},
 		"a judge with a fallback":         {"models: [{id: claude-sonnet-4-5-20250929, provider: anthropic, fallback: claude-haiku-4-5-20251001}, {id: claude-haiku-4-5-20251001, provider: anthropic}]\nclaims: {judge: claude-sonnet-4-5-20250929}\n", "claims.judge", 2, "fallback"},
 		"embeddings of nobody":            {"knowledge: {embeddings: x}\n", "knowledge.embeddings", 1, "no model of models"},
+		"embeddings of two models":        {"models: [{id: text-embedding-3-small-20240125, provider: openai, fallback: text-embedding-3-large-20240125}, {id: text-embedding-3-large-20240125, provider: openai}]\nknowledge: {embeddings: text-embedding-3-small-20240125}\n", "knowledge.embeddings", 2, "can't be compared"},
 		"embeddings of no embedder":       {"models: [{id: claude-sonnet-4-5-20250929, provider: anthropic}]\nknowledge: {embeddings: claude-sonnet-4-5-20250929}\n", "knowledge.embeddings", 2, "has no embeddings"},
 		"no tier of risk":                 {"trust_tiers: {x: {ask_from: SOME}}\n", "trust_tiers.x.ask_from", 1, "SOME"},
 		"not an operation":                {"operations:\n  a: {}\n", "operations.a", 2, "not an operation"},

@@ -84,6 +84,9 @@ func providerStatus(e Effect, result json.RawMessage) int {
 	return status
 }
 
+// Embeds tells whether a request to a model asks for embeddings.
+func Embeds(arguments json.RawMessage) bool { return wire.Unpack(arguments).Form == wire.Embeddings }
+
 // AskInstead is a request to a model as one to another.
 func AskInstead(arguments json.RawMessage, id string) (json.RawMessage, error) {
 	arguments, err := call.Canonical(arguments, call.DefaultLimits())

@@ -197,6 +197,9 @@ var functionName = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
 
 // plainName is the name of a function as the log has it: a model can put anything there, and what is in the log stays.
 func plainName(name string) string {
+	if name == "" {
+		return "(unnamed)"
+	}
 	if !functionName.MatchString(name) {
 		return "(others)"
 	}

@@ -111,3 +111,55 @@ func TestModelsFallBack(t *testing.T) {
 	}
 	w.sane()
 }
+
+// A request with tools that the provider runs goes to the fallback only where the first model was not asked at all: else they may have run. Embeddings never do, since
+// those of two models can't be compared.
+func TestRequestsThatAreNotMadeTwice(t *testing.T) {
+	const spare, small, large = "claude-haiku-4-5-20251001", "text-embedding-3-small-20240125", "text-embedding-3-large-20240125"
+	p := newModelProvider(t)
+	p.says(func(rw http.ResponseWriter, r modelRequest) bool {
+		rw.Header().Set("Content-Type", "application/json")
+		if strings.Contains(r.body, `"model":"`+spare) {
+			fmt.Fprintf(rw, `{"id":"m","type":"message","role":"assistant","model":%q,"content":[],"stop_reason":"end_turn","usage":{"input_tokens":3,"output_tokens":2}}`, spare)
+			return true
+		}
+		rw.WriteHeader(529)
+		_, _ = io.WriteString(rw, `{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}`)
+		return true
+	})
+	config := "breakers: {wait: 5m}\nmodels:\n"
+	for _, m := range [][]string{{claude, "anthropic", p.url, ", fallback: " + spare}, {spare, "anthropic", p.url, ""}, {small, "openai", p.url + "/v1", ", fallback: " + large}, {large, "openai", p.url + "/v1", ""}} {
+		config += fmt.Sprintf("  - {id: %s, provider: %s, base_url: %q%s}\n", m[0], m[1], m[2], m[3])
+	}
+	w := start(t, config, strings.Replace(declaration("bot"), "models: []", "models: ["+strings.Join([]string{claude, spare, small, large}, ", ")+"]", 1)+"hostedTools: [web_search]\n")
+	for name, c := range map[string]struct {
+		path, body string
+		open       int // the status where the breaker is open
+		falls      string
+	}{
+		"hosted tools": {modelForms["messages"].path, strings.Replace(fmt.Sprintf(modelForms["messages"].body, "Hi."), "{", `{"tools":[{"type":"web_search_20250305","name":"web_search"}],`, 1), 200, spare},
+		"embeddings":   {"/openai/v1/embeddings", `{"model":"` + small + `","input":"What is paid abroad?"}`, 503, ""},
+	} {
+		_, token := w.open("bot")
+		opened := false
+		for range 12 {
+			before, header := len(p.requests()), http.Header{}
+			status, body := w.postModel(c.path, token, c.body, &header)
+			asked := p.requests()[before:]
+			if status == 529 && !opened {
+				if len(asked) != 1 || header.Get("X-Sallyport-Fallback") != "" {
+					t.Fatalf("%s: it failed and was made again: %d requests", name, len(asked))
+				}
+				continue
+			}
+			opened = true
+			if status != c.open || header.Get("X-Sallyport-Fallback") != c.falls || len(asked) > 1 || (len(asked) == 1) != (c.falls != "") {
+				t.Errorf("%s: where its breaker is open: %d %s, %d requests", name, status, body, len(asked))
+			}
+		}
+		if !opened {
+			t.Errorf("%s: the breaker never opened", name)
+		}
+	}
+	w.sane()
+}

@@ -206,3 +206,32 @@ func TestFrameworkStreamsItsRuns(t *testing.T) {
 		t.Error("it left")
 	}
 }
+
+// A stream that the gateway cuts ends in each SDK with an error that says why, and none asks again.
+func TestSDKsShowWhyAStreamWasCut(t *testing.T) {
+	p := newModelProvider(t)
+	w := start(t, p.config("[]"), thinker("bot"))
+	p.says(func(h http.ResponseWriter, r modelRequest) bool {
+		f := streamed["chat"]
+		if strings.HasSuffix(r.path, "/messages") {
+			f = streamed["messages"]
+		} else if strings.HasSuffix(r.path, "/responses") {
+			f = streamed["responses"]
+		}
+		h.Header().Set("Content-Type", "text/event-stream")
+		_, _ = io.WriteString(h, f.begin+f.text("Hello ")+f.text("it is "+keyOf+" "))
+		return true
+	})
+	_, token := w.open("bot")
+	s := startSDKs(t, w, token)
+	for _, name := range []string{
+		"anthropic stream", "openai stream", "responses stream", "vercel anthropic stream", "vercel chat stream", "vercel responses stream", "agents chat stream", "agents responses stream",
+	} {
+		before := len(p.requests())
+		a := s.ask(name, "Tell the key.")
+		if n := len(p.requests()) - before; a.Answer != nil || !strings.Contains(a.Message, "(result.invalid, from the gateway)") || strings.Contains(a.Message, "validation") || n != 1 {
+			t.Errorf("%s: %+v, %d requests", name, a, n)
+		}
+	}
+	w.sane()
+}

@@ -306,6 +306,34 @@ func TestCallsInModelsAnswersAreScreened(t *testing.T) {
 	}
 }
 
+// Arguments that a stream gives to a call which it never names are screened as all others, and the call is on record.
+func TestArgumentsOfNoNamedCallAreScreened(t *testing.T) {
+	args := strings.Trim(quote(`{"a":`+quote(ordersAgent)+`}`), `"`)
+	p := newModelProvider(t)
+	w := start(t, p.config("[]")+"threat: {input: deny}\n", thinker("bot"))
+	for form, events := range map[string][]string{
+		"messages":  {strings.Replace(streamed["messages"].act[3], `:1}`, args, 1), streamed["messages"].act[5], streamed["messages"].act[6]},
+		"chat":      append([]string{strings.Replace(streamed["chat"].act[1], `:1}`, args, 1)}, streamed["chat"].act[2:]...),
+		"responses": {strings.Replace(streamed["responses"].act[2], `:1}`, args, 1), responseEvent(8, `"type":"response.completed","response":{"id":"resp_1","status":"completed","model":"`+gpt+`","output":[]}`)},
+	} {
+		f := streamed[form]
+		p.says(func(w http.ResponseWriter, _ modelRequest) bool {
+			w.Header().Set("Content-Type", "text/event-stream")
+			_, _ = io.WriteString(w, f.begin+f.text("Hello there ")+strings.Join(events, ""))
+			return true
+		})
+		session, token := w.open("bot")
+		_, got := w.post(f.path, token, f.body, nil)
+		if !strings.Contains(string(got), "Hello there") || !strings.Contains(string(got), "threat.injection") || strings.Contains(string(got), ordersAgent[:20]) {
+			t.Errorf("%s: %s", form, got)
+		}
+		if outside := ungovernedOf(w, session); outside != "(unnamed)" {
+			t.Errorf("%s: on record is %q", form, outside)
+		}
+	}
+	w.sane()
+}
+
 // Calls of this gateway's tools are screened when they are made, and those of all other functions in the answer: a tool of this gateway is one that the session
 // was given over MCP, by its name, with what clients put before it, and with its description. A function that is only named like one is the client's own.
 func TestOnlyToolsThatWereGivenCountAsGoverned(t *testing.T) {

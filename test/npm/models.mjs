@@ -48,11 +48,14 @@ const requests = {
         async (text) => {
           let failed;
           const r = streamText({ model, prompt: text, maxOutputTokens: 16, tools: deleteAll, onError: ({ error }) => (failed = error) });
+          let said;
           try {
-            return saidBy(await r.text, await r.toolCalls);
+            said = saidBy(await r.text, await r.toolCalls);
           } catch (e) {
             throw failed ?? e;
           }
+          if (failed) throw failed; // of a stream that broke off it has the beginning all the same
+          return said;
         },
       ],
     ]),

@@ -64,7 +64,7 @@ func CallsIn(form Form, answer []byte) (all []Called) {
 	case Messages:
 		content, _ := call.Get(answer, "content")
 		for block := range call.Elements(content) {
-			all = append(all, calledBy(block, "tool_use")...)
+			all = append(all, messageCalls(block)...)
 		}
 	case Chat:
 		choices, _ := call.Get(answer, "choices")
@@ -110,23 +110,62 @@ func argumentsOf(of json.RawMessage) (all string) {
 	return all
 }
 
-// chatCalls are the functions that a message of a chat, or a piece of one, calls. A piece that goes on with a call's arguments names none.
+// messageCalls is the function that a block of a message calls. Of a type that nobody here knows it is one where it has an input.
+func messageCalls(block json.RawMessage) []Called {
+	kind, _ := call.GetText(block, "type")
+	if _, has := call.Get(block, "input"); !has || kind == "tool_use" || isHostedContent(kind) {
+		return calledBy(block, "tool_use")
+	}
+	return []Called{{strings.TrimSuffix(kind, "_use"), string(block)}}
+}
+
+// calledPart is a call in a message of a chat, or a piece of one.
+type calledPart struct {
+	at     string // its place
+	called Called
+}
+
+// chatCalls are the functions that a whole message of a chat calls, also one that it does not name.
 func chatCalls(message json.RawMessage) (all []Called) {
+	for _, part := range calledParts(message) {
+		all = append(all, part.called)
+	}
+	return all
+}
+
+func calledParts(message json.RawMessage) []calledPart {
 	calls, _ := call.Get(message, "tool_calls")
-	for one := range call.Elements(calls) {
-		for _, kind := range []string{"function", "custom"} {
-			of, _ := call.Get(one, kind)
-			if name, _ := call.GetText(of, "name"); name != "" {
-				all = append(all, Called{name, argumentsOf(of)})
+	old, _ := call.Get(message, "function_call")
+	return append(callParts("tool_calls", calls), callParts("function_call", old)...)
+}
+
+// callParts are the calls in a member of a chat's message. One of a type that nobody here knows has all of it as its arguments.
+func callParts(name string, v []byte) (all []calledPart) {
+	switch name {
+	case "function_call":
+		if call.IsObject(v) {
+			all = append(all, calledPart{name, namedIn(v)})
+		}
+	case "tool_calls":
+		for one := range call.Elements(v) {
+			at, known := name+" "+indexOf(one, "index"), false
+			for _, kind := range []string{"function", "custom"} {
+				if of, is := call.Get(one, kind); is && string(of) != "null" {
+					known = true
+					all = append(all, calledPart{at, namedIn(of)})
+				}
+			}
+			if !known && !only(one, "index", "id", "type") {
+				all = append(all, calledPart{at, Called{Arguments: string(one)}})
 			}
 		}
 	}
-	if old, is := call.Get(message, "function_call"); is {
-		if name, _ := call.GetText(old, "name"); name != "" {
-			all = append(all, Called{name, argumentsOf(old)})
-		}
-	}
 	return all
+}
+
+func namedIn(of json.RawMessage) Called {
+	name, _ := call.GetText(of, "name")
+	return Called{name, argumentsOf(of)}
 }
 
 // responseCalls is the function that an item of a response calls. Of a type that nobody here knows it is one where it has an id of a call that waits for an answer.

@@ -175,6 +175,9 @@ func (s *Stream) responseEvent(data []byte) (e Event, passes bool, err error) {
 		item, _ := call.Get(data, "item")
 		e.Text, e.Settles = allTexts(item)+"\n", true
 		calls, at := responseCalls(item), indexOf(data, "output_index")
+		if kind, _ := call.GetText(item, "type"); len(calls) > 0 || isHostedContent(kind) {
+			s.puts(at)
+		}
 		if delete(s.begun, at); kind == "response.output_item.done" {
 			e.Calls = calls
 		} else if len(calls) > 0 {
@@ -203,8 +206,10 @@ func (s *Stream) responseEvent(data []byte) (e Event, passes bool, err error) {
 		e.Text, e.Settles = allTexts(data)+"\n", true
 		e.Holds = !plain || !noneOf(data, "logprobs") || !texts(data, "text", "refusal") || !only(data, append([]string{"text", "refusal", "logprobs"}, responsePlaces...)...)
 	default:
-		if delta, isText := call.GetText(data, "delta"); isText { // of a call's arguments
-			e.Args = []Arg{{Of: kind + " " + place, Text: delta, Call: true}}
+		for _, field := range []string{"delta", "arguments", "input"} { // of a call's arguments, in pieces or whole
+			if text, isText := call.GetText(data, field); isText {
+				e.Args = append(e.Args, Arg{Of: kind + " " + field + " " + place, Text: text, Call: true, at: indexOf(data, "output_index")})
+			}
 		}
 		e.Holds, e.Unknown = true, !slices.Contains(knownEvents[Responses], kind)
 	}

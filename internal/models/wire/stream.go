@@ -33,6 +33,7 @@ type Event struct {
 type Arg struct {
 	Of, Text string
 	Call     bool
+	at       string // of a call: its place in the answer
 }
 
 // The bounds of a stream, in bytes.
@@ -53,6 +54,7 @@ type Stream struct {
 	finish bool                // of a chat: it said why it ended
 	calls  []Called            // that events named
 	begun  map[string][]Called // of a response: those whose item began and was not said to be done, by its place
+	placed map[string]bool     // the places of calls that have a name, or that the provider runs
 	usage  Usage
 
 	structured bool     // the request says what form the answer has to have
@@ -97,6 +99,7 @@ func (s *Stream) Next() (Event, error) {
 			return Event{}, fault.Wrap(err, fault.ResultInvalid, "An event of the provider's answer is not strict JSON; it was cut.")
 		}
 		e, passes, err := s.read(bytes.TrimSpace(data))
+		s.nameless(&e)
 		if s.calls = append(s.calls, e.Calls...); s.finish {
 			e.Structured = s.final()
 		}
@@ -169,6 +172,24 @@ func (s *Stream) read(data []byte) (e Event, passes bool, err error) {
 	return s.event(data)
 }
 
+// puts notes where a call is whose arguments follow.
+func (s *Stream) puts(at string) {
+	if s.placed == nil {
+		s.placed = map[string]bool{}
+	}
+	s.placed[at] = true
+}
+
+// nameless names the calls whose arguments come where no call is, each once: a client may make something of them.
+func (s *Stream) nameless(e *Event) {
+	for _, part := range e.Args {
+		if part.Call && part.Text != "" && !s.placed[part.at] {
+			s.puts(part.at)
+			e.Calls = append(e.Calls, Called{})
+		}
+	}
+}
+
 var (
 	eventName    = regexp.MustCompile(`^[a-z_]{1,64}$`)
 	responseName = regexp.MustCompile(`^[a-z_.]{1,64}$`)
@@ -202,7 +223,10 @@ func (s *Stream) event(data []byte) (e Event, passes bool, err error) {
 		text, _ := call.GetText(block, "text")
 		thinking, _ := call.GetText(block, "thinking")
 		signature, _ := call.GetText(block, "signature")
-		e.Text, e.Calls = text+thinking+signature, calledBy(block, "tool_use")
+		e.Text, e.Calls = text+thinking+signature, messageCalls(block)
+		if len(e.Calls) > 0 || isHostedContent(kind) {
+			s.puts(indexOf(data, "index"))
+		}
 		if kind == "text" {
 			s.begin()
 			s.add(text)
@@ -218,7 +242,7 @@ func (s *Stream) event(data []byte) (e Event, passes bool, err error) {
 			s.add(e.Text)
 		}
 		if part, is := call.GetText(delta, "partial_json"); is {
-			e.Args = append(e.Args, Arg{Of: "json " + indexOf(data, "index"), Text: part, Call: true})
+			e.Args = append(e.Args, Arg{Of: "json " + indexOf(data, "index"), Text: part, Call: true, at: indexOf(data, "index")})
 		}
 		e.Holds = !isNumber(data, "index") || !texts(delta, field) || !known || !only(data, "type", "index", "delta") || !only(delta, "type", field)
 	case "content_block_stop":
@@ -276,7 +300,7 @@ func (s *Stream) chunk(data []byte) (e Event, passes bool, err error) {
 		delta, _ := call.Get(choice, "delta")
 		e.Holds = e.Holds || len(logprobs) > 0 && string(logprobs) != "null" || string(index) != "0" || !only(choice, "index", "delta", "finish_reason", "logprobs") || !call.IsObject(delta)
 		message, _ := call.Get(choice, "message")
-		e.Calls = append(append(e.Calls, chatCalls(delta)...), chatCalls(message)...)
+		e.Calls = append(append(e.Calls, s.piecesOf(delta)...), chatCalls(message)...)
 		for name, v := range call.Members(delta) {
 			text, isText := call.Text(v)
 			switch {
@@ -338,26 +362,21 @@ func said(data, delta []byte, field string) []Arg {
 	return []Arg{{Of: field + " " + indexOf(data, "index"), Text: text}}
 }
 
-// argumentsIn are the pieces of the arguments of calls that a chunk has.
+// piecesOf are the calls that a piece of a chat names. One that goes on with a call's arguments names none.
+func (s *Stream) piecesOf(delta json.RawMessage) (all []Called) {
+	for _, part := range calledParts(delta) {
+		if part.called.Name != "" {
+			s.puts(part.at)
+			all = append(all, part.called)
+		}
+	}
+	return all
+}
+
+// argumentsIn are the pieces of the arguments of calls that a chunk has in a member.
 func argumentsIn(name string, v []byte) (all []Arg) {
-	if name == "function_call" {
-		if text, is := call.GetText(v, "arguments"); is {
-			all = append(all, Arg{Of: name, Text: text, Call: true})
-		}
-		return all
-	}
-	if name != "tool_calls" {
-		return nil
-	}
-	for one := range call.Elements(v) {
-		for _, kind := range []string{"function", "custom"} {
-			of, _ := call.Get(one, kind)
-			for _, field := range []string{"arguments", "input"} {
-				if text, is := call.GetText(of, field); is {
-					all = append(all, Arg{Of: name + " " + indexOf(one, "index"), Text: text, Call: true})
-				}
-			}
-		}
+	for _, part := range callParts(name, v) {
+		all = append(all, Arg{Of: part.at, Text: part.called.Arguments, Call: true, at: part.at})
 	}
 	return all
 }
@@ -422,16 +441,20 @@ func failedWithin(data []byte) error {
 	return fault.New(fault.UpstreamFailed, "The provider ended its answer with an error (%s).", kind)
 }
 
+// afterAll numbers an event that comes after all others, however many these are. Clients refuse one without a number.
+const afterAll = 999_999_999
+
 // RefusalEvents are an error in the form that clients read in the middle of a stream, which it ends. final: asking again would bring the same. Of responses
 // there are two events: SDKs read the first as an error, and Codex reads only the second.
 func RefusalEvents(form Form, refusal []byte, final bool) []byte {
 	if form.toAnthropic() {
 		return slices.Concat([]byte("event: error\ndata: "), refusal, []byte("\n\n"))
 	}
-	events := slices.Concat([]byte("data: "), refusal, []byte("\n\n"))
 	if form != Responses {
-		return events
+		return slices.Concat([]byte("data: "), refusal, []byte("\n\n"))
 	}
+	number, _ := call.Encode(afterAll) // of a number: can't fail
+	first := call.SetSorted(call.SetSorted(refusal, "sequence_number", number), "type", json.RawMessage(`"error"`))
 	code := "server_error"
 	if final {
 		code = "invalid_prompt" // after which nothing is tried again
@@ -439,9 +462,9 @@ func RefusalEvents(form Form, refusal []byte, final bool) []byte {
 	theirs, _ := call.Get(refusal, "error")
 	message, _ := call.GetText(theirs, "message")
 	failed, _ := call.Encode(map[string]any{ // of texts: can't fail
-		"type": "response.failed", "response": map[string]any{"object": "response", "status": "failed", "output": []any{}, "error": map[string]any{"code": code, "message": message}},
+		"type": "response.failed", "sequence_number": afterAll, "response": map[string]any{"object": "response", "status": "failed", "output": []any{}, "error": map[string]any{"code": code, "message": message}},
 	})
-	return slices.Concat(events, []byte("event: response.failed\ndata: "), failed, []byte("\n\n"))
+	return slices.Concat([]byte("event: error\ndata: "), first, []byte("\n\nevent: response.failed\ndata: "), failed, []byte("\n\n"))
 }
 
 // maxTail bounds how much text is held back because it can still become something that is looked for.

@@ -422,6 +422,7 @@ func TestLinesOfAnEvent(t *testing.T) {
 // whether to try again.
 func TestRefusalEvents(t *testing.T) {
 	const refusal = `{"error":{"code":"flow.contaminated","message":"It \"was\" refused."}}`
+	const numbered = `{"error":{"code":"flow.contaminated","message":"It \"was\" refused."},"sequence_number":999999999,"type":"error"}`
 	for name, c := range map[string]struct {
 		form  Form
 		final bool
@@ -429,11 +430,86 @@ func TestRefusalEvents(t *testing.T) {
 	}{
 		"messages":           {Messages, true, "event: error\ndata: " + refusal + "\n\n"},
 		"a chat":             {Chat, true, "data: " + refusal + "\n\n"},
-		"a response":         {Responses, true, "data: " + refusal + "\n\nevent: response.failed\ndata: " + `{"response":{"error":{"code":"invalid_prompt","message":"It \"was\" refused."},"object":"response","output":[],"status":"failed"},"type":"response.failed"}` + "\n\n"},
-		"a response in vain": {Responses, false, "data: " + refusal + "\n\nevent: response.failed\ndata: " + `{"response":{"error":{"code":"server_error","message":"It \"was\" refused."},"object":"response","output":[],"status":"failed"},"type":"response.failed"}` + "\n\n"},
+		"a response":         {Responses, true, "event: error\ndata: " + numbered + "\n\nevent: response.failed\ndata: " + `{"response":{"error":{"code":"invalid_prompt","message":"It \"was\" refused."},"object":"response","output":[],"status":"failed"},"sequence_number":999999999,"type":"response.failed"}` + "\n\n"},
+		"a response in vain": {Responses, false, "event: error\ndata: " + numbered + "\n\nevent: response.failed\ndata: " + `{"response":{"error":{"code":"server_error","message":"It \"was\" refused."},"object":"response","output":[],"status":"failed"},"sequence_number":999999999,"type":"response.failed"}` + "\n\n"},
 	} {
 		if got := string(RefusalEvents(c.form, []byte(refusal), c.final)); got != c.want {
 			t.Errorf("%s: %s", name, got)
+		}
+	}
+}
+
+// Arguments that come where no call was named are of a call without a name, once for each place; those of a named call and of a tool that the provider runs
+// are not.
+func TestArgumentsOfNoNamedCall(t *testing.T) {
+	const (
+		block  = `{"type":"content_block_delta","index":%,"delta":{"type":"input_json_delta","partial_json":"{\"a\""}}`
+		chunk  = `{"model":"m","choices":[{"index":0,"delta":{%}}]}`
+		delta  = `{"type":"response.function_call_arguments.delta","output_index":%,"delta":"{\"a\""}`
+		starts = `{"type":"content_block_start","index":0,"content_block":%}`
+		added  = `{"type":"response.output_item.added","output_index":0,"item":%}`
+	)
+	with := func(event, of string) string { return strings.Replace(event, "%", of, 1) }
+	for name, c := range map[string]struct {
+		form   Form
+		events []string
+		want   []string // the calls' names
+		text   string   // what stands among the arguments
+	}{
+		"a message's":                  {Messages, []string{with(block, "0"), with(block, "0"), with(block, "1")}, []string{"", ""}, `{"a"`},
+		"in a block of text":           {Messages, []string{with(starts, `{"type":"text","text":""}`), with(block, "0")}, []string{""}, `{"a"`},
+		"of a message's call":          {Messages, []string{with(starts, `{"type":"tool_use","id":"t","name":"f","input":{}}`), with(block, "0")}, []string{"f"}, `{"a"`},
+		"beside a message's call":      {Messages, []string{with(starts, `{"type":"tool_use","id":"t","name":"f","input":{}}`), with(block, "1")}, []string{"f", ""}, `{"a"`},
+		"of what the provider runs":    {Messages, []string{with(starts, `{"type":"server_tool_use","id":"t","name":"web_search","input":{}}`), with(block, "0")}, nil, `{"a"`},
+		"of a block of no known type":  {Messages, []string{with(starts, `{"type":"novel_use","name":"f","input":{"a":1}}`), with(block, "0")}, []string{"novel"}, `{"a"`},
+		"a chat's":                     {Chat, []string{with(chunk, `"tool_calls":[{"index":0,"function":{"arguments":"{\"a\""}},{"index":0,"function":{"arguments":"}"}}]`)}, []string{""}, `{"a"`},
+		"a chat's old form":            {Chat, []string{with(chunk, `"function_call":{"arguments":"{\"a\""}`)}, []string{""}, `{"a"`},
+		"a chat's custom tool":         {Chat, []string{with(chunk, `"tool_calls":[{"index":0,"custom":{"input":"{\"a\""}}]`)}, []string{""}, `{"a"`},
+		"a chat's arguments as object": {Chat, []string{with(chunk, `"tool_calls":[{"index":0,"function":{"arguments":{"a":1}}}]`)}, []string{""}, `{"a":1}`},
+		"a chat's tool of no known type": {Chat, []string{with(chunk, `"tool_calls":[{"index":0,"type":"novel","novel":{"name":"f","does":"d"}}]`)}, []string{""},
+			`"does":"d"`},
+		"of a chat's call":           {Chat, []string{with(chunk, `"tool_calls":[{"index":0,"id":"t","type":"function","function":{"name":"f","arguments":""}}]`), with(chunk, `"tool_calls":[{"index":0,"function":{"arguments":"{\"a\""}}]`)}, []string{"f"}, `{"a"`},
+		"beside a chat's call":       {Chat, []string{with(chunk, `"tool_calls":[{"index":0,"function":{"name":"f"}},{"index":1,"function":{"arguments":"{\"a\""}}]`)}, []string{"f", ""}, `{"a"`},
+		"a chat's id alone":          {Chat, []string{with(chunk, `"tool_calls":[{"index":0,"id":"t","type":"function"}]`)}, nil, ``},
+		"a response's":               {Responses, []string{with(delta, "0"), with(delta, "0"), with(delta, "1")}, []string{"", ""}, `{"a"`},
+		"a response's, whole":        {Responses, []string{`{"type":"response.function_call_arguments.done","output_index":0,"arguments":"{\"a\":1}"}`}, []string{""}, `{"a":1}`},
+		"a custom tool's, whole":     {Responses, []string{`{"type":"response.custom_tool_call_input.done","output_index":0,"input":"{\"a\":1}"}`}, []string{""}, `{"a":1}`},
+		"in a response's message":    {Responses, []string{with(added, `{"type":"message","content":[]}`), with(delta, "0")}, []string{""}, `{"a"`},
+		"of a response's call":       {Responses, []string{with(added, `{"type":"function_call","call_id":"c","name":"f","arguments":""}`), with(delta, "0")}, nil, `{"a"`}, // it is named when it is done
+		"of a response's own search": {Responses, []string{with(added, `{"type":"web_search_call","status":"in_progress"}`), with(delta, "0")}, nil, `{"a"`},
+	} {
+		begin := map[Form]string{Messages: `{"type":"message_start","message":{"model":"m","content":[]}}`, Responses: `{"type":"response.created","response":{"model":"m","output":[]}}`}[c.form]
+		s := NewStream(Request{Form: c.form, Model: "m"}, nil, strings.NewReader("data: "+strings.Join(append([]string{begin}, c.events...), "\n\ndata: ")+"\n\n"))
+		if begin == "" {
+			s = NewStream(Request{Form: c.form, Model: "m"}, nil, strings.NewReader("data: "+strings.Join(c.events, "\n\ndata: ")+"\n\n"))
+		}
+		var names []string
+		arguments := ""
+		for {
+			e, err := s.Next()
+			if err != nil {
+				break // they have no end
+			}
+			for _, one := range e.Calls {
+				names = append(names, one.Name)
+			}
+			for _, part := range e.Args {
+				if arguments += part.Text; !e.Holds {
+					t.Errorf("%s: it is not held", name)
+				}
+			}
+		}
+		if !slices.Equal(names, c.want) || !strings.Contains(arguments, c.text) {
+			t.Errorf("%s: calls %q, arguments %q", name, names, arguments)
+		}
+	}
+	for form, answer := range map[Form]string{
+		Messages:  `{"content":[{"type":"tool_use","input":{"a":1}}]}`,
+		Chat:      `{"choices":[{"message":{"tool_calls":[{"type":"function","function":{"arguments":"{\"a\":1}"}}]}}]}`,
+		Responses: `{"output":[{"type":"function_call","arguments":"{\"a\":1}"}]}`,
+	} {
+		if got := CallsIn(form, []byte(answer)); !slices.Equal(got, []Called{{"", `{"a":1}`}}) {
+			t.Errorf("%s, whole: %q", form, got)
 		}
 	}
 }
