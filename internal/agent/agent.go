@@ -190,7 +190,7 @@ type Permissions struct {
 
 // Quotas bound what the agent uses, by the resource types of TH-5. Nil is the gateway's own limit.
 type Quotas struct {
-	APICalls       *Amounts `json:"apiCalls,omitempty"`
+	APICalls       *Calls   `json:"apiCalls,omitempty"`
 	Tokens         *Amounts `json:"tokens,omitempty"`
 	ComputeSeconds *Amounts `json:"computeSeconds,omitempty"`
 	Cost           *Cost    `json:"cost,omitempty"`
@@ -200,6 +200,12 @@ type Quotas struct {
 type Amounts struct {
 	Hour *int `json:"hour,omitempty"`
 	Day  *int `json:"day,omitempty"`
+}
+
+// Calls bound calls, and how fast they come.
+type Calls struct {
+	Amounts
+	Minute *int `json:"minute,omitempty"`
 }
 
 // limits are those of one resource, of which one is counted in so many.
@@ -220,7 +226,11 @@ func (a *Amounts) limits(r quota.Resource, unit int64) (limits []quota.Limit) {
 
 // limits are the quotas that calls are counted under.
 func (q *Quotas) limits() []quota.Limit {
-	all := append(q.APICalls.limits(quota.APICalls, 1), q.ComputeSeconds.limits(quota.ComputeSeconds, 1000)...)
+	var all []quota.Limit
+	if q.APICalls != nil {
+		all = q.APICalls.limits(quota.APICalls, 1)
+	}
+	all = append(all, q.ComputeSeconds.limits(quota.ComputeSeconds, 1000)...)
 	return append(append(all, q.Tokens.limits(quota.Tokens, 1)...), q.Cost.limits()...)
 }
 
@@ -428,6 +438,14 @@ func (s Set) All() []*Declaration { return slices.Clone(s.all) }
 
 // Limits are the quotas that the agent's calls are counted under, with whose they are: what people approved of its recommendations is the agent's, too.
 func (d *Declaration) Limits() (agent string, limits []quota.Limit) { return Base(d.AgentID), d.limits }
+
+// CallsPerMinute is how many calls a minute the agent may make in all of its sessions, spread evenly; 0: as many as it likes.
+func (d *Declaration) CallsPerMinute() int {
+	if a := d.Quotas.APICalls; a != nil && a.Minute != nil {
+		return *a.Minute
+	}
+	return 0
+}
 
 // BuiltIn tells whether it is the gateway's own declaration (Local), which no file says.
 func (d *Declaration) BuiltIn() bool { return d.builtIn }

@@ -56,36 +56,39 @@ func (r *reader) ours(d *Declaration) []field {
 	}
 }
 
+// maxPerMinute bounds apiCalls.minute: a thousand a second.
+const maxPerMinute = 60_000
+
 // quotas reads what the agent may use.
 func (r *reader) quotas(at string, n *yaml.Node, q *Quotas) {
-	amount := func(at string, n *yaml.Node) *int {
+	amount := func(at string, n *yaml.Node, least, most int) *int {
 		value := -1
-		if r.integer(&value, 0, 1e12-1, "")(at, n); value >= 0 {
+		if r.integer(&value, least, most, "")(at, n); value >= 0 {
 			return &value
 		}
 		return nil
 	}
-	whole := func(to **Amounts) func(string, *yaml.Node) {
-		return func(at string, n *yaml.Node) {
-			a := &Amounts{}
-			*to = a
-			if n.Kind == yaml.ScalarNode { // as it was written before there were windows
-				a.Day = amount(at, n)
-				return
-			}
-			r.fields(at, n, []field{
-				{"hour", "", func(at string, n *yaml.Node) { a.Hour = amount(at, n) }},
-				{"day", "", func(at string, n *yaml.Node) { a.Day = amount(at, n) }},
-			})
-			if a.Hour == nil && a.Day == nil && !r.broken[at+".hour"] && !r.broken[at+".day"] {
-				r.problem(n, at, "says nothing", "write hour, day or both, as {hour: 100, day: 1000}")
-			}
+	const most = 1e12 - 1
+	whole := func(at string, n *yaml.Node, a *Amounts, more ...field) {
+		if n.Kind == yaml.ScalarNode { // as it was written before there were windows
+			a.Day = amount(at, n, 0, most)
+			return
+		}
+		r.fields(at, n, append(more,
+			field{"hour", "", func(at string, n *yaml.Node) { a.Hour = amount(at, n, 0, most) }},
+			field{"day", "", func(at string, n *yaml.Node) { a.Day = amount(at, n, 0, most) }}))
+		if n.Kind == yaml.MappingNode && len(n.Content) == 0 {
+			r.problem(n, at, "says nothing", "write hour, day or both, as {hour: 100, day: 1000}")
 		}
 	}
 	r.fields(at, n, []field{
-		{"apiCalls", "", whole(&q.APICalls)},
-		{"tokens", "", whole(&q.Tokens)},
-		{"computeSeconds", "", whole(&q.ComputeSeconds)},
+		{"apiCalls", "", func(at string, n *yaml.Node) {
+			c := &Calls{}
+			q.APICalls = c
+			whole(at, n, &c.Amounts, field{"minute", "", func(at string, n *yaml.Node) { c.Minute = amount(at, n, 1, maxPerMinute) }})
+		}},
+		{"tokens", "", func(at string, n *yaml.Node) { q.Tokens = &Amounts{}; whole(at, n, q.Tokens) }},
+		{"computeSeconds", "", func(at string, n *yaml.Node) { q.ComputeSeconds = &Amounts{}; whole(at, n, q.ComputeSeconds) }},
 		{"compute", "", func(at string, n *yaml.Node) {
 			r.problem(n, at, "is called computeSeconds now", "write computeSeconds")
 		}},

@@ -12,6 +12,11 @@ func TestOurFields(t *testing.T) {
 	for _, c := range []struct{ text, problem string }{
 		{"quotas: {apiCalls: 10, tokens: 0, computeSeconds: 5, cost: {hour: 2.5, day: 10}}", ""},
 		{"quotas: {compute: 5}", "quotas.compute: is called computeSeconds now"},
+		{"quotas: {apiCalls: {minute: 60}}", ""},
+		{"quotas: {apiCalls: {minute: 0, day: 5}}", "quotas.apiCalls.minute: must be "},
+		{"quotas: {apiCalls: {minute: 60001}}", "quotas.apiCalls.minute: 60001 is over the limit"},
+		{"quotas: {apiCalls: {}}", "quotas.apiCalls: says nothing"},
+		{"quotas: {tokens: {minute: 60}}", "quotas.tokens.minute: unknown field"},
 		{"quotas: {apiCalls: -1}", "quotas.apiCalls: must not be negative"},
 		{"quotas: {apiCalls: many}", "quotas.apiCalls: must be a whole number"},
 		{"quotas: {cost: {}}", "quotas.cost: says nothing"},

@@ -84,7 +84,7 @@ func (g *Gateway) imagined(agent string, op *catalogue.Operation) (*crossing, er
 		return nil, err
 	}
 	s, tier := session.New(agent, session.Execution, "gateway", g.now()), set.tierOf(d)
-	l := &live{meter: limit.NewMeter(s.Budget, 0), rates: limit.NewRates(tier.CallsPerMinute, tier.CommRequestsPerMinute)}
+	l := &live{meter: limit.NewMeter(s.Budget, 0), pace: &limit.Pace{}, rates: limit.NewRates(tier.CallsPerMinute, tier.CommRequestsPerMinute)}
 	c := &crossing{g: g, moment: judge.Check, r: Request{Method: call.CallTool, DryRun: true}, speaker: speaker{set: set, agent: agent, decl: d, live: l, session: l.see(s)}}
 	c.subject = subject{effect: effect.Of(op), op: op, args: []byte("{}"), grounds: grounds{inPlan: true}, partial: true}
 	c.understand()

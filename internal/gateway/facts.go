@@ -120,6 +120,7 @@ func (c *crossing) load() judge.Facts {
 		Declaration: judge.Declared{Problem: c.undeclared, Invalid: c.invalid, Made: c.declaration, Justification: c.justification, InPlan: c.inPlan},
 	}
 	f.Caller.OverQuota, f.Caller.QuotaUnknown = c.overQuota(now)
+	f.Caller.Pace.CallsPerMinute = c.decl.CallsPerMinute()
 	if f.Operation.Traced = c.effect.Traits().Traced; c.op.Model != nil {
 		f.Operation.Model = c.op.Model.ID
 	}
@@ -158,6 +159,7 @@ func (c *crossing) load() judge.Facts {
 	}
 	if !c.taken.call {
 		f.Session.Room.CallIn, _ = window.Room(now)
+		f.Caller.Pace.CallIn, _ = c.live.pace.Room(f.Caller.Pace.CallsPerMinute, now)
 	}
 	if f.Operation.Requests && !c.taken.request {
 		f.Session.Room.RequestIn, _ = c.live.rates.Requests.Room(now)
@@ -237,8 +239,12 @@ func (c *crossing) takeTurn(f *judge.Facts) bool {
 	if c.taken.call {
 		return true
 	}
-	wait, ok := window.Take(c.g.now())
-	c.taken.call, f.Session.Room.CallIn = ok, wait
+	now := c.g.now()
+	wait, ok := window.Take(now)
+	if f.Session.Room.CallIn = wait; ok && !c.r.DryRun {
+		f.Caller.Pace.CallIn, ok = c.live.pace.Take(f.Caller.Pace.CallsPerMinute, now)
+	}
+	c.taken.call = ok
 	return ok
 }
 

@@ -30,6 +30,7 @@ import (
 type live struct {
 	current atomic.Pointer[session.Session] // immutable; only ever replaced by a newer version
 	rates   *limit.Rates
+	pace    *limit.Pace // of the agent, in all of its sessions
 	meter   *limit.Meter
 	seen    evidence.Index
 	said    said
@@ -75,13 +76,14 @@ type liveSessions struct {
 	byID  map[string]*live
 	own   map[string]*live        // by agent: its open own session
 	rates map[string]*limit.Rates // by agent: of its own sessions
+	paces map[string]*limit.Pace  // by agent
 	given map[string][]string     // by agent: the open sessions that hosts and people opened for it
 	tried bool                    // a trial runs, so that sessions of trial agents are in use
 }
 
 // newLiveSessions begins with the sessions that hosts and people opened and nobody has closed.
 func newLiveSessions(given map[string][]string) liveSessions {
-	return liveSessions{byID: map[string]*live{}, own: map[string]*live{}, rates: map[string]*limit.Rates{}, given: given}
+	return liveSessions{byID: map[string]*live{}, own: map[string]*live{}, rates: map[string]*limit.Rates{}, paces: map[string]*limit.Pace{}, given: given}
 }
 
 // begin counts a call of a session, and returns the session as memory has it: it may have been dropped and taken up anew since l was found. For an own
@@ -249,12 +251,16 @@ func (a *liveSessions) ownOf(agent string) *live {
 
 // add makes a session live, once. Own sessions of an agent share their rates; tierOf is asked under the lock, so that no session
 // begins with the limits of settings that are over (limit).
-func (a *liveSessions) add(s session.Session, tierOf func(agent string) Tier) (l *live, isNew bool) {
+func (a *liveSessions) add(s session.Session, tierOf func(id string) Tier) (l *live, isNew bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	l = a.byID[s.ID]
 	if isNew = l == nil; isNew {
-		l = &live{meter: limit.NewMeter(s.Budget, s.Used)}
+		l = &live{meter: limit.NewMeter(s.Budget, s.Used), pace: a.paces[agent.Base(s.Agent)]}
+		if l.pace == nil {
+			l.pace = &limit.Pace{}
+			a.paces[agent.Base(s.Agent)] = l.pace
+		}
 		if s.Own {
 			l.rates = a.rates[s.Agent]
 		}

@@ -76,7 +76,14 @@ type Caller struct {
 	AskFrom      policy.Risk     // a person decides on declared calls of this trust tier from this risk on
 	OverQuota    *quota.Exceeded // a quota of the agent has no room; nil: all have
 	QuotaUnknown error           // why it is not known
-	Own          []string        // the requester's own addresses and accounts
+	Pace         Pace
+	Own          []string // the requester's own addresses and accounts
+}
+
+// Pace is how fast the agent may call, in all of its sessions.
+type Pace struct {
+	CallsPerMinute int
+	CallIn         time.Duration // how long until a call may start; 0: now
 }
 
 // Breaker is an open circuit breaker that the call meets.

@@ -138,6 +138,7 @@ var violations = map[string][]struct {
 		{"the use of a quota is not known", func(_ testing.TB, f *Facts) {
 			f.Caller.QuotaUnknown = fault.New(fault.StoreUnavailable, "The store is away.")
 		}, fault.Deny, fault.StoreUnavailable},
+		{"calls too fast", func(_ testing.TB, f *Facts) { f.Caller.Pace = Pace{CallsPerMinute: 6, CallIn: time.Second} }, fault.Deny, fault.LimitRate},
 		{"too many calls", func(_ testing.TB, f *Facts) { f.Session.Room.CallIn = time.Second }, fault.Deny, fault.LimitRate},
 		{"too many requests", func(_ testing.TB, f *Facts) {
 			f.Operation.Requests, f.Session.Room.RequestIn = true, time.Second

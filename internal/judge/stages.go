@@ -208,11 +208,14 @@ func parameters(f *Facts, _ *Finding) fault.Verdict {
 	return fault.Permitted()
 }
 
-// limit bounds how often the session may call (TH-5), and how often it may start external requests (EX-5).
+// limit bounds how often the session and its agent may call (TH-5), and how often the session may start external requests (EX-5).
 func limit(f *Facts, found *Finding) fault.Verdict {
 	r := &f.Session.Room
 	if r.CallIn > 0 {
 		return tooMany(r.CallsPerMinute, "calls", r.CallIn)
+	}
+	if p := f.Caller.Pace; p.CallIn > 0 {
+		return fault.Refuse("limit", fault.LimitRate, fmt.Sprintf("At most %d calls a minute of this agent, spread evenly.", p.CallsPerMinute), tryIn(p.CallIn))
 	}
 	if over, err := f.Caller.OverQuota, f.Caller.QuotaUnknown; err != nil {
 		return fault.RefuseErr("limit", err)
@@ -266,8 +269,11 @@ func TooManyRequests(perMinute int, wait time.Duration) fault.Verdict {
 }
 
 func tooMany(perMinute int, what string, wait time.Duration) fault.Verdict {
-	return fault.Refuse("limit", fault.LimitRate, fmt.Sprintf("At most %d %s a minute in one session.", perMinute, what),
-		fault.Remedy{Kind: "wait", Text: fmt.Sprintf("Try again in %s.", wait.Round(time.Millisecond))})
+	return fault.Refuse("limit", fault.LimitRate, fmt.Sprintf("At most %d %s a minute in one session.", perMinute, what), tryIn(wait))
+}
+
+func tryIn(wait time.Duration) fault.Remedy {
+	return fault.Remedy{Kind: "wait", Text: fmt.Sprintf("Try again in %s.", wait.Round(time.Millisecond))}
 }
 
 // breaker refuses calls while a circuit breaker is open (TH-8).

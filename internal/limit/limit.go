@@ -1,4 +1,5 @@
-// Package limit holds how much a session may do in a time: an exact sliding window over call starts, and a budget of time in operations.
+// Package limit holds how much a session may do in a time: an exact sliding window over call starts, and a budget of time in operations; and how fast an agent
+// may call in all of its sessions.
 //
 // Promises: at most n calls start in any window, whatever their timing (TH-5, EX-5); a refusal says when the next one may start; all calls
 // of a session end when its budget does (EX-6). Nothing here waits. The clock of windows is passed in; a budget is spent by the monotonic one.

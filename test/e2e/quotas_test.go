@@ -190,6 +190,39 @@ func TestQuotaMessages(t *testing.T) {
 	p.verify(t)
 }
 
+// TestCallsOfAnAgentAreSpread: what an agent may call in a minute holds for its sessions together, and for no other agent; whoever is refused is told how
+// long to wait, and is let through then.
+func TestCallsOfAnAgentAreSpread(t *testing.T) {
+	p := newPlace(t, "upstreams: {echo: {url: \""+echoServer(t)+"\"}}\noperations: {echo.say: {sensitivity: none, effect: read}}\n",
+		limited("tester", "{apiCalls: {minute: 4}}"), declare("free", "operator", "execution", []string{"*"}, []string{"*"}))
+	w := launch(t, p)
+	w.acceptDefinitions(anyDefinition)
+	sessions := map[string]*mcp.ClientSession{}
+	for name, agent := range map[string]string{"one": "tester", "two": "tester", "free": "free"} {
+		_, token := w.open(agent)
+		sessions[name] = w.connect(token, revision1125, nil)
+	}
+	if r := must(t, sessions["one"], "echo_say", map[string]any{}); r.code() != "" {
+		t.Fatalf("%q %s", r.code(), r.text())
+	}
+	for _, name := range []string{"one", "two"} {
+		r := must(t, sessions[name], "echo_say", map[string]any{})
+		if r.code() != "limit.rate" || !strings.Contains(r.verdict.Reason, "At most 4 calls a minute of this agent, spread evenly.") || !strings.Contains(r.text(), "Try again in ") {
+			t.Errorf("session %s: %q %s", name, r.code(), r.text())
+		}
+	}
+	for range 3 {
+		if r := must(t, sessions["free"], "echo_say", map[string]any{}); r.code() != "" {
+			t.Errorf("another agent: %q %s", r.code(), r.text())
+		}
+	}
+	eventually(t, 20*time.Second, "the next call may run", func() bool { return must(t, sessions["two"], "echo_say", map[string]any{}).code() == "" })
+	if err := w.stop(); err != nil {
+		t.Fatal(err)
+	}
+	p.verify(t)
+}
+
 // TestComputeQuota: time in operations counts as it was measured, what may be used at most is set aside while a call runs, and a call ends when its agent's
 // quota does.
 func TestComputeQuota(t *testing.T) {
