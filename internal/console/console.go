@@ -36,6 +36,7 @@ import (
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
+	"sallyport.example/internal/knowledge/collect"
 	"sallyport.example/internal/knowledge/library"
 	"sallyport.example/internal/monitor"
 	"sallyport.example/internal/runner"
@@ -135,8 +136,9 @@ type Options struct {
 	Outside func(r *http.Request) error
 	// TokenSignIn refuses sign-ins by a token alone; nil: they are taken.
 	TokenSignIn func() error
-	Library     *library.Library // the knowledge store
-	Labels      LabelDesk        // proposes labels from recorded work; nil: nothing can be added to
+	Library     *library.Library   // the knowledge store
+	Collector   *collect.Collector // fetches what people add to it by its address
+	Labels      LabelDesk          // proposes labels from recorded work; nil: nothing can be added to
 	// Closing ends the streams of events once it is closed.
 	Closing <-chan struct{}
 }

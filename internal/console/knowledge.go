@@ -1,7 +1,6 @@
 package console
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -15,6 +14,7 @@ import (
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/identity"
 	"sallyport.example/internal/knowledge"
+	"sallyport.example/internal/knowledge/collect"
 	"sallyport.example/internal/knowledge/library"
 	"sallyport.example/internal/web"
 )
@@ -119,16 +119,39 @@ func (c *Console) addDocuments(w http.ResponseWriter, r *http.Request, p identit
 	files, err := web.Upload(w, r, maxUpload)
 	form := r.PostForm.Get
 	d := knowledgePage{Form: r.PostForm}
-	if err == nil && len(files) == 0 {
-		if form("key") == "" || form("content") == "" {
-			err = fault.New(fault.RequestMalformed, "There is nothing to add.").At("files").Try("Choose or drop files, or type a name and a text.")
+	given := 0
+	for _, is := range []bool{len(files) > 0, form("url") != "", form("content") != ""} {
+		if is {
+			given++
 		}
-		files = []web.File{{Name: form("key"), Content: []byte(form("content"))}}
-	} else if form("content") != "" {
-		err = cmp.Or(err, error(fault.New(fault.RequestMalformed, "There are files and a text.").At("content").Try("Add one after the other.")))
 	}
 	if err == nil {
 		err = checkCollection(form("source"))
+	}
+	var adding []library.Adding
+	add := func(name, mediaType string, content []byte) {
+		adding = append(adding, library.Adding{Key: name, Source: form("source"), Type: mediaType, Content: string(content), Labels: labelsOf(form("labels")), Own: form("own") == "yes"})
+	}
+	switch {
+	case err != nil:
+	case given > 1:
+		err = fault.New(fault.RequestMalformed, "There is more than one of files, an address and a text.").At("files").Try("Add one after the other.")
+	case form("url") != "":
+		address, _, _ := strings.Cut(form("url"), "#")
+		add(address, "", nil)
+		if err = c.o.Library.MayAdd(&adding[0]); err == nil {
+			var file *collect.File
+			if file, err = c.o.Collector.Get(r.Context(), p.String(), address); err == nil {
+				adding[0].Type, adding[0].Content = file.Type, string(file.Content)
+			}
+		}
+	case form("key") != "" && form("content") != "":
+		add(form("key"), knowledge.TypeOf(form("key")), []byte(form("content")))
+	case given == 0 || form("content") != "":
+		err = fault.New(fault.RequestMalformed, "There is nothing to add.").At("files").Try("Choose or drop files, give an address, or type a name and a text.")
+	}
+	for _, f := range files {
+		add(f.Name, knowledge.TypeOf(f.Name), f.Content)
 	}
 	if err != nil {
 		var status int
@@ -137,13 +160,12 @@ func (c *Console) addDocuments(w http.ResponseWriter, r *http.Request, p identit
 		return
 	}
 	counts := map[library.Saved]int{}
-	for _, f := range files {
-		a := library.Adding{Key: f.Name, Source: form("source"), Type: knowledge.TypeOf(f.Name), Content: string(f.Content), Labels: labelsOf(form("labels")), Own: form("own") == "yes"}
+	for _, a := range adding {
 		_, saved, err := c.o.Library.Save(r.Context(), p.String(), a)
 		if err != nil {
 			refused, _ := c.refused(r, p, err, "add a document")
 			d.AskOwn = d.AskOwn || fault.Is(err, fault.ContentSynthetic)
-			d.Refused = append(d.Refused, fmt.Sprintf("%s: %s %s", path.Base(f.Name), refused.Text, refused.Remedy))
+			d.Refused = append(d.Refused, fmt.Sprintf("%s: %s %s", path.Base(a.Key), refused.Text, refused.Remedy))
 			continue
 		}
 		counts[saved]++

@@ -2,6 +2,7 @@ package console
 
 import (
 	"bytes"
+	"context"
 	"mime/multipart"
 	"net/http"
 	"net/http/httptest"
@@ -9,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"sallyport.example/internal/comm/fetch"
+	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway/gatewaytest"
 	"sallyport.example/internal/knowledge"
 )
@@ -45,6 +48,47 @@ func (w *pagesWorld) upload(roles, path string, fields, files map[string]string)
 		checkPage(w.t, path, rec.Body.String())
 	}
 	return rec
+}
+
+// pageOfVendor stands for the web: one page, and nothing else.
+type pageOfVendor struct{ asked int }
+
+func (f *pageOfVendor) CheckFile(address string) error {
+	if address != "https://vendor.example/terms" {
+		return fault.New(fault.EgressBlocked, "The address is not allowed.")
+	}
+	return nil
+}
+
+func (f *pageOfVendor) File(_ context.Context, address string) (*fetch.File, error) {
+	f.asked++
+	return &fetch.File{URL: address, MediaType: "text/plain", Bytes: []byte("Terms: pay in <b>thirty</b> days."), Hops: []string{address}}, nil
+}
+
+// A document is added by its address, by the rules of egress; a refused address is not asked, and what else is in the form is not added beside it.
+func TestDocumentsAreAddedByAddress(t *testing.T) {
+	w := newPagesWorld(t)
+	form := url.Values{"source": {"vendor"}, "url": {"https://vendor.example/terms#part"}}
+	contains(t, w.ask("operator", "/knowledge/add", form).Body.String(), "1 added")
+	contains(t, w.ask("operator", "/knowledge/add", form).Body.String(), "1 unchanged")
+	contains(t, w.ask("viewer", "/knowledge/"+knowledge.DocumentID("vendor", "https://vendor.example/terms"), nil).Body.String(), "&lt;b&gt;thirty&lt;/b&gt;")
+	for name, form := range map[string]url.Values{
+		"refused":         {"source": {"vendor"}, "url": {"https://other.example/<b>"}},
+		"beside a text":   {"source": {"vendor"}, "url": {"https://vendor.example/terms"}, "key": {"a"}, "content": {"typed"}},
+		"an unknown mark": {"source": {"vendor"}, "url": {"https://vendor.example/terms"}, "labels": {"no such label"}},
+		"no collection":   {"url": {"https://vendor.example/terms"}},
+	} {
+		rec := w.ask("operator", "/knowledge/add", form)
+		if rec.Code < 400 || rec.Code >= 500 || !strings.Contains(rec.Body.String(), `id="problem"`) || strings.Contains(rec.Body.String(), "<b>") {
+			t.Errorf("%s: %d", name, rec.Code)
+		}
+	}
+	if w.web.asked != 2 {
+		t.Errorf("asked %d times", w.web.asked)
+	}
+	if rec := w.ask("viewer", "/knowledge/add", form); rec.Code != 403 || w.web.asked != 2 {
+		t.Errorf("a viewer: %d", rec.Code)
+	}
 }
 
 // Documents are added as files and as text, without scripts; the same name again is a new version; and what can't be taken is named, with the rest added.

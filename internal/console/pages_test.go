@@ -29,6 +29,7 @@ import (
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/gateway/gatewaytest"
 	"sallyport.example/internal/identity"
+	"sallyport.example/internal/knowledge/collect"
 	rules "sallyport.example/internal/policy"
 	"sallyport.example/internal/screen"
 	"sallyport.example/internal/search"
@@ -128,6 +129,7 @@ type pagesWorld struct {
 	store   *lyingStore
 	c       *Console
 	mux     *http.ServeMux
+	web     pageOfVendor
 	cookies map[string]string // by roles
 }
 
@@ -173,6 +175,10 @@ func newPagesWorld(t testing.TB) *pagesWorld {
 	w.c = New(Options{
 		Version: "test", Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Clock: time.Now, Gateway: w.g, Refused: w.g.Refused, Store: w.store, Agents: w.g.Agents, Approved: gatewaytest.Approved(t, w.g.Agents),
 		Upstreams: func() []ServerStatus { return nil }, Closing: closing, Library: gatewaytest.Library(t, db),
+		Collector: collect.New(collect.Options{
+			Web: &w.web, Record: db.Record, Clock: time.Now, Payload: w.g.Payload,
+			Enter: func(collect.Running) (func(), func() bool) { return func() {}, func() bool { return false } },
+		}),
 		Source: func(ctx context.Context) (audit.Source, error) { return db.Source(ctx) },
 	})
 	w.mux = http.NewServeMux()

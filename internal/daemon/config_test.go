@@ -42,6 +42,7 @@ func TestConfigProblems(t *testing.T) {
 		"unknown role":                    {"people:\n  - {id: a, roles: [king]}\n", "people[0].roles", 2, "king"},
 		"a list for roles":                {"operations:\n  a.b: {args: [to]}\n", "operations.a.b.args", 2, "a list stands here, where each argument with its role belongs"},
 		"roles in a block":                {"operations:\n  a.b:\n    args:\n      - to\n", "operations.a.b.args", 4, "each argument with its role"},
+		"too many dimensions":             {"knowledge: {dimensions: 5000}\n", "knowledge.dimensions", 1, "can't have 5000 numbers"},
 		"a trusted path":                  {"knowledge:\n  collections: {a: {trusted_fields: [b.c]}}\n", "knowledge.collections.a.trusted_fields[0]", 2, "can't be a trusted field"},
 		"trusted exports":                 {"knowledge:\n  collections: {snapshot: {trusted_fields: [b]}}\n", "knowledge.collections.snapshot.trusted_fields", 2, "confirms nothing"},
 		"a host without rights":           {"hosts:\n  - {id: a}\n", "hosts[0]", 2, "no right"},

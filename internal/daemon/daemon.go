@@ -8,7 +8,6 @@ package daemon
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -289,10 +288,7 @@ func (d *Daemon) buildGateway(ctx context.Context, agents agent.Set, policies *p
 	if err != nil {
 		return err
 	}
-	// The attribution key is derived, so that there is one secret to keep and attributions stay valid over restarts.
-	derived := sha256.Sum256(append([]byte("sallyport attribution v1\x00"), key...))
-	masks := sha256.Sum256(append([]byte("sallyport masked secrets v1\x00"), key...))
-	issuer, err := guard.NewIssuer(derived[:])
+	issuer, err := guard.NewIssuer(derived(key, "attribution"))
 	if err != nil {
 		return err
 	}
@@ -344,12 +340,11 @@ func (d *Daemon) buildGateway(ctx context.Context, agents agent.Set, policies *p
 	if err != nil {
 		return err
 	}
-	environment := sha256.Sum256(append([]byte("sallyport environment v1\x00"), key...))
 	d.gate, err = gateway.New(ctx, gateway.Options{
-		Settings: settings, Store: d.store, Upstreams: trial.Upstreams{Upstreams: d.up}, Models: d.asks, Detector: detector, Issuer: issuer, MaskKey: masks[:],
+		Settings: settings, Store: d.store, Upstreams: trial.Upstreams{Upstreams: d.up}, Models: d.asks, Detector: detector, Issuer: issuer, MaskKey: derived(key, "masked secrets"),
 		Launch: cfg.launchHash, Servers: cfg.launched(), Commands: d.commands(), RemoveFiles: d.comm.RemoveFiles,
 		Unapproved:  d.approved.Refusal,
-		Environment: hex.EncodeToString(environment[:8]),
+		Environment: hex.EncodeToString(derived(key, "environment")[:8]),
 		Schema: func(raw json.RawMessage) (func([]byte) error, error) {
 			s, err := schema.Compile(raw)
 			if err != nil {

@@ -352,9 +352,10 @@ comm:
   exec: {allow: [], plain: [cat, grep, head, tail, wc, sort], network: false, timeout: 30s, cpu_time: 10s, memory_mib: 512, processes: 64, output_kib: 256}
 
 # How far documents of the knowledge store are trusted: reading those of a trusted collection makes no session untrusted. trusted_fields are columns of its CSV documents whose values confirm arguments.
-# embeddings is a model of models that embeds documents and questions, so that search finds what is worded in another way.
+# embeddings is a model of models that embeds documents and questions, so that search finds what is worded in another way. dimensions is how many numbers each of its embeddings has: others are discarded.
 # knowledge:
 #   embeddings: our-model
+#   dimensions: 1536
 #   collections: {handbook: {trusted: false, trusted_fields: []}}
 
 # What claims are checked against: collections with records. A claim is valid from 70 percent of them on, and from min independent ones.

@@ -38,6 +38,7 @@ import (
 type KnowledgeConfig struct {
 	Collections map[string]CollectionConfig `yaml:"collections,omitempty" json:"collections,omitempty" jsonschema:"Collections of the knowledge store, by name."`
 	Embeddings  string                      `yaml:"embeddings,omitempty" json:"embeddings,omitempty" jsonschema:"Id of a model of models, of the provider openai, that embeds documents and questions, so that search finds what is worded in another way. Default none: search by words alone."`
+	Dimensions  int                         `yaml:"dimensions,omitempty" json:"dimensions,omitempty" jsonschema:"How many numbers each embedding of that model has, from 1 to 4096. Others are discarded, and embeddings from before it was set are fetched anew. Default 0: as many as the first one had."`
 }
 
 // CollectionConfig is the operator's word on a collection.
@@ -66,6 +67,9 @@ func (c *Config) checkKnowledge(p *complaints) {
 		p.bad("claims.min", "use a number from 1", "%d sources can't confirm anything", c.Claims.Min)
 	}
 	c.checkJudge(p, "claims.judge", c.Claims.Judge)
+	if n := c.Knowledge.Dimensions; n < 0 || n > knowledge.MaxDimensions {
+		p.bad("knowledge.dimensions", fmt.Sprintf("use a number from 1 to %d, or leave it out", knowledge.MaxDimensions), "an embedding can't have %d numbers", n)
+	}
 	if id := c.Knowledge.Embeddings; id != "" {
 		m := c.model(id)
 		switch {
@@ -201,9 +205,10 @@ func (d *Daemon) modelAsker() *ask.Own {
 // embeddings is how the library asks for embeddings, once what it asks by is there: it is built after the library, which asks for none before it is told to.
 func (d *Daemon) embeddings() library.Embeddings {
 	return library.Embeddings{
-		Model: func() string { return d.config().Knowledge.Embeddings },
-		May:   func(model string, labels []string) error { return d.own.May(model, labels) },
-		Own:   func(e audit.Entry, labels ask.Labels) ask.Ask { return d.own.For(e, labels) },
+		Model:      func() string { return d.config().Knowledge.Embeddings },
+		Dimensions: func() int { return d.config().Knowledge.Dimensions },
+		May:        func(model string, labels []string) error { return d.own.May(model, labels) },
+		Own:        func(e audit.Entry, labels ask.Labels) ask.Ask { return d.own.For(e, labels) },
 	}
 }
 

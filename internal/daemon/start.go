@@ -164,8 +164,13 @@ func (d *Daemon) configKey() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	key := sha256.Sum256(append([]byte("sallyport configuration v1\x00"), signing...))
-	return key[:], nil
+	return derived(signing, "configuration"), nil
+}
+
+// derived is a secret for one purpose, made of the signing key: so there is one secret to keep, and what is derived stays the same over restarts.
+func derived(signing []byte, purpose string) []byte {
+	key := sha256.Sum256(append([]byte("sallyport "+purpose+" v1\x00"), signing...))
+	return key[:]
 }
 
 // changed is one field that differs. Of what may hold a secret there are no values.

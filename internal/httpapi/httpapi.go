@@ -169,7 +169,7 @@ func New(g *gateway.Gateway, s Store, o Options) *API {
 	}
 	a.confirmations = confirm.New(caller.Terminal.Show, a.clock)
 	a.console = console.New(console.Options{
-		Version: o.Version, Log: a.log, Clock: a.clock, Gateway: g, Refused: g.Refused, Changes: o.Changes, Configuration: o.Configuration, Reload: o.Reload, Store: s, Agents: o.Agents, Approved: o.Approved, Runs: o.Runs, Upstreams: o.Upstreams, Deliveries: o.Deliveries, Counters: o.Counters, Search: a.o.Search, Anchor: o.Anchor, Source: o.Source, Public: o.Public, Closing: a.closing, Library: o.Library, Labels: o.Labels,
+		Version: o.Version, Log: a.log, Clock: a.clock, Gateway: g, Refused: g.Refused, Changes: o.Changes, Configuration: o.Configuration, Reload: o.Reload, Store: s, Agents: o.Agents, Approved: o.Approved, Runs: o.Runs, Upstreams: o.Upstreams, Deliveries: o.Deliveries, Counters: o.Counters, Search: a.o.Search, Anchor: o.Anchor, Source: o.Source, Public: o.Public, Closing: a.closing, Library: o.Library, Collector: o.Collector, Labels: o.Labels,
 		Authenticate: func(secret string) (identity.Principal, error) { return a.person(a.g.Standing().Authenticate(secret)) },
 		OIDC:         o.OIDC, Person: a.configured, Outside: outside, TokenSignIn: a.noTokenSignIn,
 	})

@@ -3,11 +3,13 @@ package e2e
 import (
 	"context"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/chromedp/chromedp"
 
+	"sallyport.example/client"
 	"sallyport.example/internal/knowledge"
 )
 
@@ -50,6 +52,14 @@ func TestPeopleKnowledge(t *testing.T) {
 	plain.see("2 added")
 	plain.see("broken.pdf: content: The file can't be read as application/pdf")
 	id := knowledge.DocumentID("handbook", "travel.md")
+	plain.enter("#source", "handbook")
+	plain.expect("403 (Forbidden)")
+	plain.enter("#url", "https://vendor.invalid/terms")
+	plain.submit("form[action='/knowledge/add']")
+	plain.see("comm.allowed_domains")
+	if n := len(slices.DeleteFunc(w.entries(), func(e client.Entry) bool { return e.Action != "knowledge.fetch" || e.Decision != "deny" })); n != 1 {
+		t.Errorf("%d refused addresses are on record", n)
+	}
 
 	write(t, travel, "# Travel\n\nExpenses for travel abroad are paid within ninety days.\n")
 	b.open(w.admin + "/knowledge/" + id)

@@ -124,7 +124,14 @@ func (own *Own) ask(ctx context.Context, e audit.Entry, labelled Labels, form wi
 		return nil, err
 	}
 	began := own.o.Clock()
-	answer, err := own.o.Models.Ask(ctx, r, nil)
+	var answer wire.Response
+	// What is erased or withdrawn from here on finds the request on record; what was before does not leave, and neither does what got a label meanwhile.
+	if labels, err = labelled(); err == nil {
+		err = own.May(e.Model, labels)
+	}
+	if err == nil {
+		answer, err = own.o.Models.Ask(ctx, r, nil)
+	}
 	if stopped() {
 		err = fault.New(fault.KillSwitch, "All agents were stopped meanwhile; the answer was discarded.")
 	}

@@ -109,3 +109,26 @@ func TestHostileEmbeddings(t *testing.T) {
 		}
 	}
 }
+
+// A text that is erased, or gets a label, while its request is written down, does not leave; the request is on record, for whoever asks what left.
+func TestLabelsAreReadAgainOnceItIsOnRecord(t *testing.T) {
+	for name, c := range map[string]struct {
+		then func() ([]string, error)
+		code fault.Code
+	}{
+		"erased":   {func() ([]string, error) { return nil, fault.New(fault.NotFound, "It is gone.") }, fault.NotFound},
+		"labelled": {func() ([]string, error) { return []string{"secret"}, nil }, fault.FlowContaminated},
+	} {
+		p := &provider{t: t}
+		labels := func() ([]string, error) {
+			if len(p.entries) == 0 {
+				return nil, nil
+			}
+			return c.then()
+		}
+		_, err := Embed(t.Context(), p.own().For(audit.Entry{Action: "knowledge.embed", Actor: "person:a"}, labels), "embed-1", []string{"the secret text"})
+		if !fault.Is(err, c.code) || p.asked != 0 || len(p.entries) != 2 || p.entries[0].Kind != audit.Intent || p.entries[1].Decision != "error" {
+			t.Errorf("%s: %v, asked %d times, %+v", name, err, p.asked, p.entries)
+		}
+	}
+}

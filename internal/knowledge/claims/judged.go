@@ -142,7 +142,15 @@ func (k *Checker) asking(ctx context.Context, model string, hits []library.Hit, 
 	if err := k.o.Judge.May(model, e.Labels); err != nil {
 		return nil, err
 	}
-	return by.asking, k.o.Record(ctx, e)
+	if err := k.o.Record(ctx, e); err != nil {
+		return nil, err
+	}
+	// What is erased or withdrawn from here on finds this on record; what was before does not leave.
+	now, err := labels()
+	if err == nil {
+		err = k.o.Judge.May(model, now)
+	}
+	return by.asking, err
 }
 
 // quoted takes the judge's verdict where its quote stands in what it was shown. One without such a quote has nothing to go by.

@@ -84,6 +84,11 @@ func (zeros) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
+// run1 is a paragraph of one run with these properties.
+func run1(properties, text string) string {
+	return "<w:p><w:r><w:rPr>" + properties + "</w:rPr><w:t>" + text + "</w:t></w:r></w:p>"
+}
+
 func docxText1(t testing.TB, body string) []byte {
 	return docxOf(t, strings.NewReader(docxHead+body+"</w:body></w:document>"))
 }
@@ -106,15 +111,19 @@ func TestTextOf(t *testing.T) {
 		"encrypted PDF":      {knowledge.PDF, bytes.Replace(pdfOf("x"), []byte("/Root 1 0 R"), []byte("/Root 1 0 R /Encrypt << /Filter /Other >>"), 1), "", locked},
 		"DOCX":               {knowledge.DOCX, docxText1(t, `<w:p><w:pPr><w:pStyle w:val="Heading1"/></w:pPr><w:r><w:t>Rules</w:t></w:r></w:p><w:p><w:r><w:t xml:space="preserve">Pay </w:t></w:r><w:r><w:t>monthly.</w:t></w:r></w:p>`), "# Rules\n\nPay monthly.", none},
 		"DOCX: hidden words": {knowledge.DOCX, docxText1(t, `<w:p><w:r><w:t>seen</w:t></w:r><w:r><w:rPr><w:vanish/></w:rPr><w:t>hidden</w:t></w:r><w:del><w:r><w:delText>deleted</w:delText></w:r></w:del><w:r><w:rPr><w:vanish w:val="0"/></w:rPr><w:t>, too</w:t></w:r></w:p>`), "seen, too", none},
-		"DOCX: table":        {knowledge.DOCX, docxText1(t, `<w:tbl><w:tr><w:tc><w:p><w:r><w:t>a</w:t></w:r></w:p></w:tc><w:tc><w:p><w:r><w:t>b</w:t></w:r></w:p></w:tc></w:tr></w:tbl>`), "a | b |", none},
-		"DOCX with a DTD":    {knowledge.DOCX, docxOf(t, strings.NewReader(`<?xml version="1.0"?><!DOCTYPE x [<!ENTITY a "b">]><x>&a;</x>`)), "", broken},
-		"DOCX: deep":         {knowledge.DOCX, docxText1(t, strings.Repeat("<w:a>", 300)), "", broken},
-		"DOCX that unfolds":  {knowledge.DOCX, docxOf(t, io.LimitReader(io.MultiReader(strings.NewReader(docxHead), zeros{}), maxUnfolded+10)), "", large},
-		"DOCX cut off":       {knowledge.DOCX, docxText1(t, "<w:p/>")[:100], "", broken},
-		"no DOCX":            {knowledge.DOCX, []byte("PK\x03\x04 nothing"), "", broken},
-		"DOCX without text":  {knowledge.DOCX, docxText1(t, "<w:p/>"), "", empty},
-		"too much text":      {knowledge.DOCX, docxText1(t, "<w:p><w:r><w:t>"+strings.Repeat("word ", knowledge.MaxContent/4)+"</w:t></w:r></w:p>"), "", large},
-		"another type":       {"text/plain", []byte("hello"), "", broken},
+		"DOCX: white, tiny":  {knowledge.DOCX, docxText1(t, run1("", "seen")+run1(`<w:color w:val="FFFFFF"/>`, "white")+run1(`<w:color w:val="fefefe"/>`, "nearly")+run1(`<w:sz w:val="2"/>`, "tiny")+run1(`<w:color w:val="FF0000"/><w:sz w:val="24"/>`, "red")), "seen\n\n\n\n\n\n\n\nred", none},
+		"DOCX: white on black": {knowledge.DOCX, docxText1(t, run1(`<w:color w:val="FFFFFF"/><w:shd w:val="clear" w:fill="000000"/>`, "a")+
+			`<w:p><w:pPr><w:shd w:val="clear" w:fill="1F3864"/></w:pPr><w:r><w:rPr><w:color w:val="FFFFFF"/></w:rPr><w:t>b</w:t></w:r></w:p>`+run1(`<w:color w:val="FFFFFF"/>`, "after it")+
+			`<w:tbl><w:tr><w:tc><w:tcPr><w:shd w:fill="444444"/></w:tcPr>`+run1(`<w:color w:val="FFFFFF"/>`, "c")+`</w:tc><w:tc><w:tcPr><w:shd w:fill="FFFFFF"/></w:tcPr>`+run1(`<w:color w:val="FFFFFF"/>`, "white on white")+run1("", "d")+`</w:tc></w:tr></w:tbl>`), "a\n\nb\n\n\n\nc | \n\nd |", none},
+		"DOCX: table":       {knowledge.DOCX, docxText1(t, `<w:tbl><w:tr><w:tc><w:p><w:r><w:t>a</w:t></w:r></w:p></w:tc><w:tc><w:p><w:r><w:t>b</w:t></w:r></w:p></w:tc></w:tr></w:tbl>`), "a | b |", none},
+		"DOCX with a DTD":   {knowledge.DOCX, docxOf(t, strings.NewReader(`<?xml version="1.0"?><!DOCTYPE x [<!ENTITY a "b">]><x>&a;</x>`)), "", broken},
+		"DOCX: deep":        {knowledge.DOCX, docxText1(t, strings.Repeat("<w:a>", 300)), "", broken},
+		"DOCX that unfolds": {knowledge.DOCX, docxOf(t, io.LimitReader(io.MultiReader(strings.NewReader(docxHead), zeros{}), maxUnfolded+10)), "", large},
+		"DOCX cut off":      {knowledge.DOCX, docxText1(t, "<w:p/>")[:100], "", broken},
+		"no DOCX":           {knowledge.DOCX, []byte("PK\x03\x04 nothing"), "", broken},
+		"DOCX without text": {knowledge.DOCX, docxText1(t, "<w:p/>"), "", empty},
+		"too much text":     {knowledge.DOCX, docxText1(t, "<w:p><w:r><w:t>"+strings.Repeat("word ", knowledge.MaxContent/4)+"</w:t></w:r></w:p>"), "", large},
+		"another type":      {"text/plain", []byte("hello"), "", broken},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got, p := textOf(c.mediaType, c.file); p != c.problem || strings.TrimSpace(got) != c.want {

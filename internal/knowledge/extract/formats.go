@@ -3,9 +3,11 @@ package extract
 import (
 	"archive/zip"
 	"bytes"
+	"encoding/hex"
 	"encoding/xml"
 	"errors"
 	"io"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -133,7 +135,8 @@ func words(in io.Reader) (string, problem) {
 	d := xml.NewDecoder(in)
 	d.Entity = map[string]string{}
 	var out, run bytes.Buffer
-	depth, hidden, inText := 0, false, false
+	var look look
+	depth, inText := 0, false
 	for {
 		token, err := d.Token()
 		if err == io.EOF {
@@ -153,10 +156,10 @@ func words(in io.Reader) (string, problem) {
 			if depth++; depth > maxDepth {
 				return "", broken
 			}
-			begin(t, &out, &run, &hidden, &inText)
+			begin(t, &out, &run, &look, &inText)
 		case xml.EndElement:
 			depth--
-			end(t.Name.Local, &out, &run, &hidden, &inText)
+			end(t.Name.Local, &out, &run, &look, &inText)
 		case xml.CharData:
 			if inText {
 				run.Write(t)
@@ -175,19 +178,71 @@ func words(in io.Reader) (string, problem) {
 	return text, none
 }
 
-func begin(t xml.StartElement, out, run *bytes.Buffer, hidden, inText *bool) {
-	value := ""
+// look is how a run of text looks: nobody sees one that is hidden, tiny, or white on white. A style may make it so, too; styles are not read.
+type look struct {
+	hidden, tiny, white, shaded bool
+	paragraph, cell, table      bool   // what it stands in is shaded
+	of                          string // the properties that are being read
+}
+
+// unseen tells whether nobody sees the run.
+func (l *look) unseen() bool {
+	return l.hidden || l.tiny || l.white && !l.shaded && !l.paragraph && !l.cell && !l.table
+}
+
+// next begins another run.
+func (l *look) next() { l.hidden, l.tiny, l.white, l.shaded = false, false, false, false }
+
+// shade notes what is shaded.
+func (l *look) shade(dark bool) {
+	switch l.of {
+	case "rPr":
+		l.shaded = dark
+	case "pPr":
+		l.paragraph = dark
+	case "tcPr":
+		l.cell = dark
+	case "tblPr":
+		l.table = dark
+	}
+}
+
+// light tells whether a colour, as six hexadecimal digits, is nearly that of the page.
+func light(colour string) bool {
+	rgb, err := hex.DecodeString(colour)
+	return err == nil && len(rgb) == 3 && min(rgb[0], rgb[1], rgb[2]) >= 0xf0
+}
+
+// tinySize is the size below which a text is no text for people, in half points.
+const tinySize = 4
+
+func begin(t xml.StartElement, out, run *bytes.Buffer, look *look, inText *bool) {
+	value, fill := "", ""
 	for _, a := range t.Attr {
-		if a.Name.Local == "val" {
+		switch a.Name.Local {
+		case "val":
 			value = a.Value
+		case "fill":
+			fill = a.Value
 		}
 	}
 	off := value == "0" || value == "false" || value == "none"
 	switch t.Name.Local {
 	case "r":
-		*hidden = false
+		look.next()
 	case "vanish", "webHidden":
-		*hidden = !off
+		look.hidden = !off
+	case "sz":
+		size, err := strconv.ParseFloat(value, 64)
+		look.tiny = err == nil && size < tinySize
+	case "color":
+		look.white = light(value)
+	case "highlight":
+		look.shaded = !off && value != "white"
+	case "shd":
+		look.shade(fill != "" && fill != "auto" && !light(fill))
+	case "rPr", "pPr", "tcPr", "tblPr":
+		look.of = t.Name.Local
 	case "t":
 		*inText = true
 	case "tab":
@@ -201,19 +256,23 @@ func begin(t xml.StartElement, out, run *bytes.Buffer, hidden, inText *bool) {
 	}
 }
 
-func end(name string, out, run *bytes.Buffer, hidden, inText *bool) {
+func end(name string, out, run *bytes.Buffer, look *look, inText *bool) {
 	switch name {
 	case "t":
 		*inText = false
 	case "r":
-		if !*hidden {
+		if !look.unseen() {
 			out.Write(run.Bytes())
 		}
 		run.Reset()
-		*hidden = false
+		look.next()
 	case "p":
+		look.paragraph = false
 		out.WriteString("\n\n")
+	case "tbl":
+		look.table = false
 	case "tc":
+		look.cell = false
 		out.Truncate(len(bytes.TrimRight(out.Bytes(), "\n")))
 		out.WriteString(" | ")
 	case "tr":

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -20,6 +21,8 @@ import (
 type Embeddings struct {
 	// Model is the model that embeds; "": none is configured.
 	Model func() string
+	// Dimensions is how many numbers each of its embeddings has; 0: as many as the first.
+	Dimensions func() int
 	// May is the error of a text with these labels that must not go to the model, and Own how the library asks on its own account.
 	May func(model string, labels []string) error
 	Own func(e audit.Entry, labels ask.Labels) ask.Ask
@@ -27,8 +30,32 @@ type Embeddings struct {
 
 // embedded are the texts of which every chunk has an embedding by a model.
 type embedded struct {
-	model string
+	embeddingModel
 	texts map[string]int // by text: the dimensions; guarded by Library.mu
+}
+
+// embeddingModel is a model, and how many numbers its embeddings have to have; 0: as many as the first.
+type embeddingModel struct {
+	model      string
+	dimensions int
+}
+
+// kept is the name under which the shelf keeps its embeddings. What was kept before the number was set is left aside, so a wrong first answer of a model locks out no right one.
+func (e embeddingModel) kept() string {
+	if e.model == "" || e.dimensions == 0 {
+		return e.model
+	}
+	return fmt.Sprintf("%s/%d", e.model, e.dimensions)
+}
+
+// embed asks for embeddings. They have to be as long as they were said to be.
+func (e embeddingModel) embed(ctx context.Context, asking ask.Ask, texts []string) ([][]float32, error) {
+	vectors, err := ask.Embed(ctx, asking, e.model, texts)
+	if err == nil && e.dimensions > 0 && len(vectors[0]) != e.dimensions {
+		return nil, fault.New(fault.ResultInvalid, "An embedding of %s has %d numbers, and knowledge.dimensions says %d; it was discarded.", e.model, len(vectors[0]), e.dimensions).
+			Try("Set knowledge.dimensions to the number that the model's embeddings have, or leave it out.")
+	}
+	return vectors, err
 }
 
 // retryEmbedding is when embeddings are asked for again that could not be had.
@@ -43,29 +70,33 @@ const mostFailures = 3
 // questionTime bounds the time for which a search waits for the embedding of its question.
 const questionTime = 5 * time.Second
 
-func (l *Library) model() string {
-	if l.o.Embeddings.Model == nil {
-		return ""
+// embeddingModel is today's model.
+func (l *Library) embeddingModel() (e embeddingModel) {
+	if l.o.Embeddings.Model != nil {
+		e.model = l.o.Embeddings.Model()
 	}
-	return l.o.Embeddings.Model()
+	if l.o.Embeddings.Dimensions != nil {
+		e.dimensions = l.o.Embeddings.Dimensions()
+	}
+	return e
 }
 
 // embedding is what has an embedding by today's model. The shelf is read where that is another one than before.
 func (l *Library) embedding(ctx context.Context) (embedded, error) {
-	model := l.model()
+	by := l.embeddingModel()
 	l.mu.RLock()
 	have := l.embedded
 	l.mu.RUnlock()
-	if model == "" || have.model == model {
-		return embedded{model, have.texts}, nil
+	if by.model == "" || have.embeddingModel == by {
+		return embedded{by, have.texts}, nil
 	}
-	texts, err := l.o.Shelf.Embedded(ctx, model)
+	texts, err := l.o.Shelf.Embedded(ctx, by.kept())
 	if err != nil {
 		return embedded{}, err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.embedded = embedded{model, texts}
+	l.embedded = embedded{by, texts}
 	return l.embedded, nil
 }
 
@@ -76,7 +107,7 @@ func (l *Library) keepEmbedding() {
 	for {
 		again := (<-chan time.Time)(nil)
 		if err := l.embedNewest(l.indexes.ctx); err != nil && l.indexes.ctx.Err() == nil {
-			l.o.Log.Warn("embeddings can't be had now; what has none is found by its words alone", "model", l.model(), "error", err)
+			l.o.Log.Warn("embeddings can't be had now; what has none is found by its words alone", "model", l.embeddingModel().model, "error", err)
 			again = time.After(retryEmbedding)
 		}
 		select {
@@ -99,7 +130,7 @@ func (l *Library) EmbedSoon() {
 // embedNewest fetches the embeddings of the newest snapshot that are missing, and has its index built anew where there are more. Each is fetched once; what is there stays after a crash or an error.
 func (l *Library) embedNewest(ctx context.Context) error {
 	s, err := l.SnapshotByID("")
-	if err != nil || l.model() == "" {
+	if err != nil || l.embeddingModel().model == "" {
 		return nil //nolint:nilerr // there is nothing to embed
 	}
 	have, err := l.embedding(ctx)
@@ -126,7 +157,7 @@ func (l *Library) embedNewest(ctx context.Context) error {
 		if has {
 			continue
 		}
-		switch e := l.embedText(ctx, have.model, m); {
+		switch e := l.embedText(ctx, have.embeddingModel, m); {
 		case e == nil:
 			done, failed = done+1, 0
 			delete(l.failures, m.Version.Content)
@@ -156,8 +187,8 @@ func (l *Library) embedNewest(ctx context.Context) error {
 }
 
 // embedText fetches the embeddings of a text that are missing.
-func (l *Library) embedText(ctx context.Context, model string, m knowledge.Member) error {
-	if _, err := l.maySend(m, model); err != nil {
+func (l *Library) embedText(ctx context.Context, by embeddingModel, m knowledge.Member) error {
+	if _, err := l.maySend(m, by.model); err != nil {
 		return err
 	}
 	text, err := l.Text(ctx, m.Document, m.Version)
@@ -168,7 +199,7 @@ func (l *Library) embedText(ctx context.Context, model string, m knowledge.Membe
 	for _, span := range knowledge.Chunks(text) {
 		chunks = append(chunks, text[span.Start:span.End])
 	}
-	missing, err := l.o.Shelf.Unembedded(ctx, m.Document.ID(), model, chunks)
+	missing, err := l.o.Shelf.Unembedded(ctx, m.Document.ID(), by.kept(), chunks)
 	if err != nil {
 		return err
 	}
@@ -181,22 +212,22 @@ func (l *Library) embedText(ctx context.Context, model string, m knowledge.Membe
 		if err != nil {
 			return err
 		}
-		own := l.o.Embeddings.Own(audit.Entry{Action: embedAction, Actor: "rule:embed", Detail: detail}, func() ([]string, error) { return l.maySend(m, model) }) // labels may have risen since
-		vectors, err := ask.Embed(ctx, own, model, texts)
+		own := l.o.Embeddings.Own(audit.Entry{Action: embedAction, Actor: "rule:embed", Detail: detail}, func() ([]string, error) { return l.maySend(m, by.model) }) // labels may have risen since
+		vectors, err := by.embed(ctx, own, texts)
 		if err != nil {
 			return err
 		}
-		if err := l.o.Shelf.PutEmbeddings(ctx, m.Document.ID(), model, texts, vectors); err != nil {
+		if err := l.o.Shelf.PutEmbeddings(ctx, m.Document.ID(), by.kept(), texts, vectors); err != nil {
 			return err
 		}
 	}
-	dimensions, err := l.o.Shelf.MarkEmbedded(ctx, m.Version.Content, model)
+	dimensions, err := l.o.Shelf.MarkEmbedded(ctx, m.Version.Content, by.kept())
 	if err != nil {
 		return err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.embedded.model == model {
+	if l.embedded.embeddingModel == by {
 		l.embedded.texts[m.Version.Content] = dimensions
 	}
 	return nil
@@ -225,7 +256,7 @@ type Embedding struct {
 func (l *Library) EmbeddingOf(v *knowledge.Event) *Embedding {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	if n, has := l.embedded.texts[v.Content]; has && l.embedded.model == l.model() {
+	if n, has := l.embedded.texts[v.Content]; has && l.embedded.embeddingModel == l.embeddingModel() {
 		return &Embedding{l.embedded.model, n}
 	}
 	return nil
@@ -277,7 +308,7 @@ func (l *Library) meaning(ctx context.Context, r knowledge.Reader, asking ask.As
 	}
 	ctx, end := context.WithTimeout(ctx, questionTime)
 	defer end()
-	vectors, err := ask.Embed(ctx, asking, have.model, []string{question})
+	vectors, err := have.embed(ctx, asking, []string{question})
 	if err != nil {
 		// Which model that is, an agent that may not ask it does not learn.
 		return nil, "The question could not be sent to the model that embeds: " + strings.ReplaceAll(fault.Of(err).Public(), have.model, "that embeds")

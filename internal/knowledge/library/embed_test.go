@@ -3,6 +3,7 @@ package library
 import (
 	"bytes"
 	"context"
+	"database/sql"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
@@ -273,6 +274,62 @@ func TestEmbeddingsOfAnotherLength(t *testing.T) {
 	for _, v := range [][]float32{{1, 2, 3}, {}, make([]float32, knowledge.MaxDimensions+1)} {
 		if err := p.o.Shelf.PutEmbeddings(t.Context(), d.ID(), "m", []string{"two"}, [][]float32{v}); !fault.Is(err, fault.ResultInvalid) {
 			t.Errorf("%d: %v", len(v), err)
+		}
+	}
+}
+
+// What a model answered wrongly first locks out no right answer: an operator says how many numbers its embeddings have.
+func TestDimensionsAreDeclared(t *testing.T) {
+	p := open(t, t.TempDir())
+	p.embedder.model = "embed-1"
+	d := p.add("books", "a", "Staff are reimbursed.")
+	s := p.snap()
+	must(t, p.o.Shelf.PutEmbeddings(t.Context(), d.ID(), "embed-1", []string{"a wrong first answer"}, [][]float32{{1, 2}}))
+	if err := p.embedNewest(t.Context()); !fault.Is(err, fault.ResultInvalid) || !strings.Contains(fault.Of(err).Remedy, "knowledge.dimensions") {
+		t.Errorf("%v", err)
+	}
+	dimensions := 0
+	p.o.Embeddings.Dimensions = func() int { return dimensions }
+	dimensions = numbers + 1
+	if err := p.embedNewest(t.Context()); !fault.Is(err, fault.ResultInvalid) || p.EmbeddingOf(d.Now().Version) != nil {
+		t.Errorf("another length than declared: %v", err)
+	}
+	dimensions = numbers
+	must(t, p.embedNewest(t.Context()))
+	<-p.idle(s.ID)
+	if e := p.EmbeddingOf(d.Now().Version); e == nil || *e != (Embedding{"embed-1", numbers}) {
+		t.Errorf("%+v", e)
+	}
+	if f := p.ask(all, "refunded"); f.Search != "hybrid" || len(f.Hits) != 1 {
+		t.Errorf("%+v", f)
+	}
+}
+
+// Where embeddings are lost, a snapshot is searched by its words, which says so.
+func TestLostEmbeddings(t *testing.T) {
+	p := open(t, t.TempDir())
+	p.embedder.model = "embed-1"
+	p.add("books", "a", "Staff are reimbursed.")
+	p.add("books", "b", "Vacation needs a form.")
+	s := p.snap()
+	must(t, p.embedNewest(t.Context()))
+	<-p.idle(s.ID)
+	if f := p.ask(all, "refunded"); f.Search != "hybrid" || len(f.Hits) == 0 {
+		t.Fatalf("%+v", f)
+	}
+	p.close()
+	must(t, os.RemoveAll(filepath.Join(p.dir, shelf.Indexes)))
+	db, err := sql.Open("sqlite", filepath.Join(p.dir, shelf.File))
+	must(t, err)
+	for _, statement := range []string{"DROP TRIGGER knowledge_embeddings_delete", "DELETE FROM knowledge_embeddings WHERE n = 1"} {
+		_, err := db.ExecContext(t.Context(), statement)
+		must(t, err)
+	}
+	must(t, db.Close())
+	p.reopen()
+	for _, question := range []string{"reimbursed", "form"} {
+		if f := p.ask(all, question); f.Search != "text" || f.TextOnly != noneEmbedded || len(f.Hits) != 1 {
+			t.Errorf("%s: %+v", question, f)
 		}
 	}
 }

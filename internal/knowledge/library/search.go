@@ -63,7 +63,7 @@ func (l *Library) state(s knowledge.Snapshot, have embedded) (state string, righ
 		fmt.Fprintf(h, "%s\x00%d\x00%q\n", m.Document.ID(), m.Version.Version, now.Labels)
 		model := ""
 		if _, has := have.texts[m.Version.Content]; has && have.model != "" {
-			model = have.model
+			model = have.kept()
 			fmt.Fprintf(h, "embedded by %q\n", model)
 		}
 		sources = append(sources, shelf.Source{Document: m.Document.ID(), Version: m.Version.Version, Source: m.Document.Source(), Labels: now.Labels, Model: model,
@@ -84,10 +84,10 @@ func (l *Library) index(ctx context.Context, snapshot string) (ready, error) {
 	l.indexes.mu.Lock()
 	have, ok := l.indexes.ready[s.ID]
 	b := l.indexes.building[s.ID]
-	if ok && have.model != l.model() {
+	if ok && have.model != l.embeddingModel().kept() {
 		l.EmbedSoon()
 	}
-	if b == nil && (!ok || have.rights != rights || have.model != l.model()) {
+	if b == nil && (!ok || have.rights != rights || have.model != l.embeddingModel().kept()) {
 		b = &build{done: make(chan struct{})}
 		b.ctx, b.stop = context.WithCancel(l.indexes.ctx)
 		l.indexes.building[s.ID] = b
@@ -150,8 +150,24 @@ func (l *Library) make(ctx context.Context, s knowledge.Snapshot) (ready, error)
 	if err != nil {
 		return ready{}, err
 	}
+	made, err := l.makeOf(ctx, s, have)
+	if !errors.Is(err, errOther) || len(have.texts) == 0 {
+		return made, err
+	}
+	// Embeddings were lost or changed. The texts are checked by themselves, and stay to be searched by their words.
+	l.o.Log.Error("embeddings of the knowledge store are not those that were fetched; the snapshot is searched by words alone", "snapshot", s.ID, "error", err)
+	made, err = l.makeOf(ctx, s, embedded{})
+	made.model = have.kept()
+	return made, err
+}
+
+// errOther is the cause of an index that is not the one that was built before.
+var errOther = errors.New("another digest")
+
+// makeOf makes the index with these embeddings.
+func (l *Library) makeOf(ctx context.Context, s knowledge.Snapshot, have embedded) (ready, error) {
 	state, rights, sources := l.state(s, have)
-	made := ready{state: state, rights: rights, model: have.model}
+	made := ready{state: state, rights: rights, model: have.kept()}
 	name := s.ID + "/" + state
 	known, err := l.o.Store.KnowledgeDigest(ctx, name)
 	if err != nil {
@@ -179,7 +195,7 @@ func (l *Library) make(ctx context.Context, s knowledge.Snapshot) (ready, error)
 		return made, l.o.Store.AddKnowledgeDigest(ctx, name, built.Digest, audit.Entry{Kind: audit.Change, Action: "knowledge.index", Actor: "rule:index", Decision: "ok", Detail: detail})
 	}
 	if known != built.Digest {
-		return made, errors.Join(l.o.Shelf.Drop(s.ID), fault.New(fault.StoreUnavailable, "The index of %s is not the one that was built of the same documents before.", s.ID))
+		return made, errors.Join(l.o.Shelf.Drop(s.ID), fault.Wrap(errOther, fault.StoreUnavailable, "The index of %s is not the one that was built of the same documents before.", s.ID))
 	}
 	return made, nil
 }

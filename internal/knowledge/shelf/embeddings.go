@@ -103,7 +103,8 @@ func (s *Shelf) PutEmbeddings(ctx context.Context, document, model string, chunk
 			return unavailable(err)
 		}
 		if dimensions != len(v) || len(v) == 0 || len(v) > knowledge.MaxDimensions {
-			return fault.New(fault.ResultInvalid, "An embedding of %s has %d numbers, and others have %d.", model, len(v), dimensions).Try("Pin the model by a name that stays with one version.")
+			return fault.New(fault.ResultInvalid, "An embedding of %s has %d numbers, and others have %d.", model, len(v), dimensions).
+				Try("Pin the model by a name that stays with one version. If the first embeddings were the wrong ones, set knowledge.dimensions to the number that the model's have: then all are fetched anew.")
 		}
 		id := embeddingID(key, model, chunks[i])
 		var there int
