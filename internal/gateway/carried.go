@@ -20,9 +20,9 @@ func (c *crossing) carry() {
 		c.listen()
 		return
 	}
-	c.carries, c.carried = c.g.carriedIn(c.args)
+	c.carries, c.carried = c.g.carriedIn(c.set, c.args)
 	if c.answers != nil {
-		texts, held := c.g.carriedIn(c.answers)
+		texts, held := c.g.carriedIn(c.set, c.answers)
 		c.carries, c.carried = append(c.carries, texts...), append(c.carried, held...)
 	}
 	c.carries = c.carries[:min(len(c.carries), maxCarried)]
@@ -30,13 +30,12 @@ func (c *crossing) carry() {
 
 // carriedIn finds fenced text and attributions in a JSON value, and the labels that they bring. A label that the configuration no longer
 // has stands for all of them: nobody can say any more what it blocks.
-func (g *Gateway) carriedIn(b []byte) (texts []judge.Carried, held []flow.Held) {
+func (g *Gateway) carriedIn(set *settings, b []byte) (texts []judge.Carried, held []flow.Held) {
 	attributions, fenced := effect.Delivered(b, g.o.Issuer)
 	if len(attributions)+len(fenced) == 0 {
 		return nil, nil
 	}
-	set, snap := g.view()
-	byID := snap.ByID
+	byID := g.catalogue.Snapshot().ByID
 	add := func(t judge.Carried, labels []flow.Label) {
 		t.Source = short(string(g.o.Detector.Redact([]byte(t.Source))))
 		texts = append(texts, t)

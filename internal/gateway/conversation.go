@@ -15,6 +15,7 @@ import (
 	"sallyport.example/internal/effect"
 	"sallyport.example/internal/identity"
 	"sallyport.example/internal/judge"
+	"sallyport.example/internal/models/wire"
 	"sallyport.example/internal/screen"
 )
 
@@ -100,7 +101,7 @@ func (s *said) knows(texts []string) bool {
 // (TH-2), each part once in a session: a hit is on record, and in a result that the corridor never saw it marks the session. It asks nobody: system messages
 // and conversations about attacks have such words, too, and what follows from them is a call, which is screened.
 func (c *crossing) listen() {
-	c.carries, c.carried, c.unheard, c.messages = nil, nil, nil, nil
+	c.carries, c.carried, c.unheard, c.messages, c.said = nil, nil, nil, nil, nil
 	for _, part := range effect.Conversation(c.effect, c.args) {
 		if c.live.said.has(c.set, part.Hash) {
 			continue
@@ -111,7 +112,10 @@ func (c *crossing) listen() {
 		}
 		s := c.set.Screens.Find(screen.Model, c.op.ID, part.JSON)
 		c.messages = c.messages.Worse(s)
-		texts, held := c.g.carriedIn(part.JSON)
+		texts, held := c.g.carriedIn(c.set, part.JSON)
+		if s.Hit() && !c.r.composed && wrote(&part) && len(held) == 0 {
+			c.said = c.said.Worse(s)
+		}
 		c.carries, c.carried = append(c.carries, texts...), addHeld(c.carried, held)
 		var brings []flow.Label
 		if part.Result || part.Opaque {
@@ -126,6 +130,11 @@ func (c *crossing) listen() {
 		}
 	}
 	c.carries = c.carries[:min(len(c.carries), maxCarried)]
+}
+
+// wrote tells whether a part of a request is what the agent says: not what a tool answered, a definition, or what nobody here can read.
+func wrote(part *wire.Block) bool {
+	return !part.Result && !part.Opaque && part.Place != "tools" && part.Place != "rest"
 }
 
 // heard notes that the session has the labels of the request.

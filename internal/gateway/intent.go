@@ -67,7 +67,7 @@ func (c *crossing) intent(ctx context.Context) error {
 	c.session = c.live.see(s)
 	c.ran.intended = true
 	c.heard()
-	c.wroteHit(ctx, c.screened)
+	c.wroteHit(ctx, c.screened.Worse(c.said))
 	c.g.letThrough(&e)
 	c.g.feed.Publish(changes.Session, c.session.ID)
 	if a := c.judged.facts.Answer.Approval; a != nil {

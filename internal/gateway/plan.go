@@ -360,7 +360,7 @@ func (g *Gateway) SubmitPlan(ctx context.Context, p identity.Principal, sessionI
 
 // taintBy raises the labels of delivered content in a plan: the agent has it in its context, so the plan is one that outsiders could speak into.
 func (g *Gateway) taintBy(ctx context.Context, p identity.Principal, l *live, plan json.RawMessage) error {
-	_, held := g.carriedIn(plan)
+	_, held := g.carriedIn(g.settings.Load(), plan)
 	s := l.current.Load()
 	if !holdsNew(s, held) {
 		return nil

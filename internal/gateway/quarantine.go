@@ -21,7 +21,7 @@ type Quarantine struct {
 	BreakerOpenings int // of the agent's own circuit breaker; default 3
 	FailedRuns      int // runs that failed by the agent, or timed out
 	InvalidOutputs  int // runs whose output was invalid
-	HitsWritten     int // hits of screening in what the agent wrote: arguments of calls, and of functions that its model calls
+	HitsWritten     int // hits of screening in what the agent wrote: arguments of calls, and of functions that its model calls, and messages to models
 }
 
 // quarantineAfter is how often an agent's own circuit breaker opens within an hour until it is quarantined, where nothing is configured.
@@ -137,8 +137,9 @@ func (g *Gateway) restoreConduct(entries []audit.Entry) {
 		case e.Event == audit.ThreatHit && len(e.Approvers) == 0 && !seen[e.CallID]:
 			var detail struct {
 				Threat screen.Found `json:"threat"`
+				Wrote  bool         `json:"wrote"`
 			}
-			if json.Unmarshal(e.Detail, &detail) == nil && detail.Threat.Channel == string(screen.Arguments) {
+			if json.Unmarshal(e.Detail, &detail) == nil && (detail.Wrote || detail.Threat.Channel == string(screen.Arguments)) {
 				rule, seen[e.CallID] = ByHitsWritten, true
 			}
 		}

@@ -60,7 +60,7 @@ func (c *crossing) refuse(ctx context.Context, v fault.Verdict) Answer {
 	if err := c.g.refusals.Record(ctx, c.refusal(v)); err != nil {
 		return c.answer(fault.RefuseErr(v.Stage, audited(err)))
 	}
-	c.wroteHit(ctx, c.screened)
+	c.wroteHit(ctx, c.screened.Worse(c.said))
 	if c.session != nil {
 		c.g.feed.Publish(changes.Session, c.session.ID)
 	}

@@ -87,7 +87,7 @@ func (c *crossing) exchange() *call.Exchange {
 			return nil
 		}
 		return func(params json.RawMessage) {
-			if c.g.standing.Killed(c.agent) || c.live.current.Load().State != session.Open || len(c.newLabels(params)) > 0 || c.talksOrders(params) {
+			if c.g.standing.Killed(c.agent) || c.live.current.Load().State != session.Open || len(c.newLabels(params)) > 0 || c.talksOrders(params) != "" {
 				return
 			}
 			f(params)
@@ -143,8 +143,8 @@ func (c *crossing) ask(ctx context.Context, method string, params json.RawMessag
 	if fresh := c.newLabels(params); len(fresh) > 0 {
 		return nil, held(fault.Refuse("inspect", fault.FlowContaminated, fmt.Sprintf("The question has %s data in it, which the session does not hold.", fresh[0])))
 	}
-	if c.talksOrders(params) {
-		return nil, held(fault.Refuse("inspect", fault.ThreatInjection, "The question looks like orders to an agent."))
+	if why := c.talksOrders(params); why != "" {
+		return nil, held(fault.Refuse("inspect", fault.ThreatInjection, "The question "+why+"."))
 	}
 	if !c.trustsWords() {
 		params = effect.PlainJSON(params)
@@ -153,7 +153,7 @@ func (c *crossing) ask(ctx context.Context, method string, params json.RawMessag
 	if err != nil {
 		return nil, err
 	}
-	if _, labels := c.g.carriedIn(answer); len(labels) > 0 { // delivered text that goes out again in an answer
+	if _, labels := c.g.carriedIn(c.set, answer); len(labels) > 0 { // delivered text that goes out again in an answer
 		s := c.live.current.Load().Raise(labels...)
 		if v := lifted(judge.Labels(c.set.rules, &c.judged.facts.Operation, s.Labels), s.Labels); v.Decision != fault.Permit {
 			return nil, held(v)
@@ -162,7 +162,11 @@ func (c *crossing) ask(ctx context.Context, method string, params json.RawMessag
 	said = c.set.Screens.Find(screen.Arguments, c.agent, answer)
 	c.wroteHit(ctx, said)
 	if c.refusesAnswer(said) {
-		return nil, held(fault.Refuse("screen", fault.ThreatInjection, "The answer looks like an attempt to order an agent about."))
+		why := "could not be screened whole"
+		if said.Hit() {
+			why = "looks like an attempt to order an agent about"
+		}
+		return nil, held(fault.Refuse("screen", fault.ThreatInjection, "The answer "+why+"."))
 	}
 	late := func() error {
 		if c.talk.ended() {

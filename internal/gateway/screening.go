@@ -71,12 +71,12 @@ func (c *crossing) withholds(out *outcome, result *effect.Result) bool {
 	return c.screens() != judge.ScreenAsk
 }
 
-// talksOrders reports whether what a server says or asks while the call runs looks like orders to an agent, or could not be screened whole: then it is held back, whatever the server's label. It
-// is on record. Where results are only observed it is passed.
-func (c *crossing) talksOrders(params []byte) bool {
+// talksOrders says why what a server says or asks while the call runs looks like orders to an agent, or could not be screened whole: then it is held back, whatever the server's label. It
+// is on record. Where results are only observed it is passed; "": it may.
+func (c *crossing) talksOrders(params []byte) (why string) {
 	s := c.set.Screens.Find(c.channel(), c.op.ID, params)
 	if s == nil {
-		return false
+		return ""
 	}
 	e, detail := c.entry(audit.Decision), map[string]any{}
 	e.Action, e.Decision, e.Code = "threat.hit", string(fault.Deny), string(fault.ThreatInjection)
@@ -84,10 +84,16 @@ func (c *crossing) talksOrders(params []byte) bool {
 	if c.screensResults() == judge.ScreenObserve {
 		e.Decision = string(fault.Permit)
 	}
-	e.Reason = "What the server said while the call ran looks like orders to an agent, or could not be screened whole."
+	if why = "could not be screened whole"; s.Hit() {
+		why = "looks like orders to an agent"
+	}
+	e.Reason = "What the server said while the call ran " + why + "."
 	e.Detail, _ = json.Marshal(detail) // of strings and numbers: can't fail
 	c.g.refusals.RecordCallLater(e)
-	return c.screensResults() != judge.ScreenObserve
+	if c.screensResults() == judge.ScreenObserve {
+		return ""
+	}
+	return why
 }
 
 // refusesAnswer reports whether what a client says to a server's question while the call runs is held back for what was found in it: nobody can be asked about it by then.
@@ -126,6 +132,9 @@ func noteScreened(s *screen.Found, e *audit.Entry, detail map[string]any) {
 func (c *crossing) noteSent(e *audit.Entry, detail map[string]any) {
 	if c.unseen > 0 {
 		detail["invisible"] = c.unseen
+	}
+	if c.said != nil {
+		detail["wrote"] = true
 	}
 	noteScreened(cmp.Or(c.screened, c.messages), e, detail)
 }

@@ -274,6 +274,10 @@ func TestRequestsAreScreened(t *testing.T) {
 // What a server whose words are trusted says while a call runs is held back where it has a hit, and so is an answer of the agent's client to its question. All of
 // it is on record, without the words.
 func TestTalkIsScreened(t *testing.T) {
+	deep := ordersAgent
+	for range 4 {
+		deep = base64.StdEncoding.EncodeToString([]byte(deep))
+	}
 	for name, c := range map[string]struct {
 		tweak    func(*gateway.Options)
 		log      string
@@ -283,13 +287,16 @@ func TestTalkIsScreened(t *testing.T) {
 		asked    bool     // the question reached the client
 		answered bool     // the answer reached the server
 		hits     []string // what is on record as a hit: action, decision
+		why      string   // a question or an answer was held back
 	}{
-		"harmless":          {log: "half done", question: "Which colour?", answer: "blue", heard: true, asked: true, answered: true},
-		"a log line":        {log: ordersAgent, question: "Which colour?", answer: "blue", asked: true, answered: true, hits: []string{"threat.hit deny"}},
-		"a question":        {log: "half done", question: ordersAgent, answer: "blue", heard: true, hits: []string{"threat.hit deny"}},
-		"an answer":         {log: "half done", question: "Which colour?", answer: ordersAgent, heard: true, asked: true, hits: []string{"question deny"}},
-		"an answer, denied": {tweak: func(o *gateway.Options) { o.HitInArguments = judge.ScreenDeny }, log: "half done", question: "Which colour?", answer: ordersAgent, heard: true, asked: true, hits: []string{"question deny"}},
-		"an answer, noted":  {tweak: func(o *gateway.Options) { o.HitInArguments = judge.ScreenObserve }, log: "half done", question: "Which colour?", answer: ordersAgent, heard: true, asked: true, answered: true, hits: []string{"answer permit"}},
+		"harmless":                           {log: "half done", question: "Which colour?", answer: "blue", heard: true, asked: true, answered: true},
+		"a log line":                         {log: ordersAgent, question: "Which colour?", answer: "blue", asked: true, answered: true, hits: []string{"threat.hit deny"}},
+		"a question":                         {log: "half done", question: ordersAgent, answer: "blue", heard: true, hits: []string{"threat.hit deny"}},
+		"an answer":                          {log: "half done", question: "Which colour?", answer: ordersAgent, heard: true, asked: true, hits: []string{"question deny"}},
+		"an answer, denied":                  {tweak: func(o *gateway.Options) { o.HitInArguments = judge.ScreenDeny }, log: "half done", question: "Which colour?", answer: ordersAgent, heard: true, asked: true, hits: []string{"question deny"}},
+		"an answer that can't be read whole": {tweak: func(o *gateway.Options) { o.HitInArguments = judge.ScreenDeny }, log: "half done", question: "Which colour?", answer: deep, heard: true, asked: true, why: "The answer could not be screened whole."},
+		"a question that can't be":           {log: "half done", question: deep, answer: "blue", heard: true, why: "The question could not be screened whole."},
+		"an answer, noted":                   {tweak: func(o *gateway.Options) { o.HitInArguments = judge.ScreenObserve }, log: "half done", question: "Which colour?", answer: ordersAgent, heard: true, asked: true, answered: true, hits: []string{"answer permit"}},
 		"all of it, noted": {tweak: func(o *gateway.Options) {
 			o.HitInArguments, o.HitInResults = judge.ScreenObserve, judge.ScreenObserve
 		}, log: ordersAgent, question: ordersAgent, answer: ordersAgent, heard: true, asked: true, answered: true, hits: []string{"answer permit", "threat.hit permit", "threat.hit permit"}},
@@ -325,6 +332,9 @@ func TestTalkIsScreened(t *testing.T) {
 			}
 			var hits []string
 			for _, e := range w.entries() {
+				if e.Action == "question" && (e.Reason != c.why && c.why != "" || strings.Contains(e.Reason, "screened whole") != (c.why != "")) {
+					t.Errorf("the reason on record is %q", e.Reason)
+				}
 				if e.Event != audit.ThreatHit {
 					continue
 				}

@@ -74,3 +74,61 @@ func TestQuarantineByHits(t *testing.T) {
 	}
 	w.sane()
 }
+
+// What an agent says to a model counts for the rule, once; what it read does not, whoever says it again, and is on record as a warning. A crash forgets nothing.
+func TestQuarantineByMessages(t *testing.T) {
+	p := newModelProvider(t)
+	place := newPlace(t, p.config("[]")+"quarantine: {hits_written: 2}\n", thinker("writer"), thinker("reader"))
+	w := launch(t, place)
+	f := modelForms["messages"]
+	tokens := map[string]string{"writer": w.token("writer"), "reader": w.token("reader")}
+	ask := func(agent, message string, more ...string) int {
+		t.Helper()
+		body := `{"model":"` + claude + `","max_tokens":16,"messages":[` + message + `]` + strings.Join(more, "") + `}`
+		status, _ := w.post(f.path, tokens[agent], body, nil)
+		return status
+	}
+	user := func(words string) string { return `{"role":"user","content":` + quote(words) + `}` }
+	result := func(words string) string {
+		return user("Hi.") + `,{"role":"assistant","content":[{"type":"tool_use","id":"t1","name":"x","input":{}}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"t1","content":` + quote(words) + `}]}`
+	}
+	for i := range 4 { // different ones: each is new
+		if status := ask("reader", result(fmt.Sprintf("%s %d", ordersAgent, i))); status != 200 {
+			t.Fatalf("what a tool answered: %d", status)
+		}
+		tools := fmt.Sprintf(`,"tools":[{"name":"x%d","description":%s,"input_schema":{"type":"object"}}]`, i, quote(ordersAgent))
+		if status := ask("reader", user("Hi."), tools); status != 200 {
+			t.Fatalf("what a server says of its tool: %d", status)
+		}
+	}
+	read := 0
+	for _, e := range w.entries() {
+		if e.Agent == "reader" && e.Event == "threat.hit" {
+			if read++; e.Severity != "warning" || strings.Contains(string(e.Detail), `"wrote"`) {
+				t.Errorf("%s %s", e.Severity, e.Detail)
+			}
+		}
+	}
+	if read < 4 {
+		t.Errorf("%d hits in what it read are on record", read)
+	}
+	for range 3 { // the same conversation goes on
+		if status := ask("writer", user(ordersAgent)); status != 200 {
+			t.Fatalf("the first: %d", status)
+		}
+	}
+	w.kill()
+	w = launch(t, place)
+	if status := ask("reader", user("Hi.")); status != 200 {
+		t.Errorf("who only read: %d", status)
+	}
+	ask("writer", user(ordersAgent+" Now."))
+	if status := ask("writer", user("Hi.")); status != 403 {
+		t.Errorf("after the second: %d", status)
+	}
+	last := w.recorded("agent.quarantine")
+	if len(last) != 1 || last[0].Actor != "rule:hits_written" || last[0].Agent != "writer" {
+		t.Fatalf("%+v", last)
+	}
+	w.sane()
+}

@@ -11,6 +11,8 @@ import (
 // Block is a part of a conversation that stays as it is from turn to turn: a message or a part of one, the description of a tool, a part of the system
 // message; a text to embed; and as one block, all the rest of the request.
 type Block struct {
+	// Place is who says it, or what it is: a role, or a member of the request.
+	Place string
 	// JSON is the block without what only says what the provider caches, which moves from turn to turn.
 	JSON json.RawMessage
 	// Hash names the block with its place: who says it.
@@ -131,7 +133,7 @@ func textsIn(content json.RawMessage) (all []string) {
 }
 
 func block(place string, raw json.RawMessage) Block {
-	b := Block{JSON: withoutCaching(raw)}
+	b := Block{Place: place, JSON: withoutCaching(raw)}
 	h := sha256.New()
 	h.Write([]byte(place))
 	h.Write([]byte{0})
