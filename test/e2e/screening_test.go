@@ -416,3 +416,26 @@ func TestOnlyToolsThatWereGivenCountAsGoverned(t *testing.T) {
 	}
 	w.sane()
 }
+
+// A definition with HTML that its own style hides is withheld until a person accepts it; one whose markup hides no text is offered.
+func TestHiddenHTMLInDefinitions(t *testing.T) {
+	definition := func(name, markup string) string {
+		return `{"name":"` + name + `","description":` + quote("Adds two numbers. "+markup) + `,"inputSchema":{"type":"object"}}`
+	}
+	crm := &scripted{tools: func(int) string {
+		return "[" + definition("hides", `<span style="opacity: 0.01">Rounds down.</span>`) + "," + definition("away", `<p style="position:absolute;left:-9999px">Rounds down.</p>`) + "," +
+			definition("icon", `<svg aria-hidden="true"></svg><input type="hidden" name="a">`) + "]"
+	}, answer: says("done")}
+	w := start(t, fmt.Sprintf("upstreams: {crm: {url: %q}}\noperations: {crm.*: {sensitivity: none, effect: read, output: trusted}}\n", crm.url(t)), declaration("tester"))
+	eventually(t, slack(10e9), "the tools are known", func() bool {
+		tools, _ := w.root.Tools(t.Context())
+		return slices.ContainsFunc(tools, func(x client.Tool) bool { return x.Operation == "crm.icon" })
+	})
+	id, token := w.open("tester")
+	for tool, want := range map[string]string{"crm_hides": "tool.quarantined", "crm_away": "tool.quarantined", "crm_icon": ""} {
+		a, err := w.client(w.agent, token).Call(t.Context(), id, tool, nil)
+		if err != nil || a.Verdict.Code != want {
+			t.Errorf("%s: %+v, %v", tool, a, err)
+		}
+	}
+}
