@@ -10,7 +10,7 @@ import (
 
 // Change says that something people look at is not as it was: what it is now is read from where it is kept.
 type Change struct {
-	Topic string // "approval", "plan", "session", "tool", "kill", "agent", "breaker", "run", "recommendation"; "": some were missed, so look at everything again
+	Topic string // "approval", "plan", "session", "tool", "kill", "agent", "breaker", "run", "recommendation", "hit"; "": some were missed, so look at everything again
 	ID    string // of what changed; of a plan that of its session
 }
 
@@ -25,6 +25,7 @@ const (
 	Breaker        = "breaker"
 	Run            = "run"
 	Recommendation = "recommendation"
+	Hit            = "hit" // of screening, in what an agent read; the ID is the agent's
 )
 
 // maxWaiting is how many changes may wait for one subscriber. Beyond that it is told that it missed some: nobody is waited for.

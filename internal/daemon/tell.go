@@ -105,7 +105,7 @@ func (t *teller) close() {
 
 // run handles changes until ctx ends.
 func (t *teller) run(ctx context.Context) {
-	waiting, end := t.gateway.Watch(changes.Approval, changes.Plan, changes.Kill, changes.Agent, changes.Tool)
+	waiting, end := t.gateway.Watch(changes.Approval, changes.Plan, changes.Kill, changes.Agent, changes.Tool, changes.Hit)
 	defer end()
 	looks := time.NewTicker(troubleEvery)
 	defer looks.Stop()
@@ -157,6 +157,8 @@ func (t *teller) change(ctx context.Context, c changes.Change) bool {
 		}
 	case changes.Tool:
 		t.changedTools(ctx)
+	case changes.Hit:
+		t.hit(ctx, c.ID)
 	case "":
 		return false
 	}
@@ -436,6 +438,20 @@ func (t *teller) quota(ctx context.Context, m quota.Mark) {
 	t.send(ctx, notify.Message{
 		Key: fmt.Sprintf("quota:%s:%d:%d", m.Limit.Key(m.Agent), m.Use.Start.Unix(), m.Percent), Event: notify.Alert, Title: m.Agent + ": " + m.Text(), Text: text, Link: "/agents/" + m.Agent, At: t.clock(),
 		Fields: []notify.Field{{Name: "agent", Value: m.Agent}},
+	})
+}
+
+// hit alerts people that something an agent read looks like orders to an agent: once an hour for each agent, since whoever writes what it reads could send
+// any number.
+func (t *teller) hit(ctx context.Context, of string) {
+	if agent.IsTrial(of) {
+		return
+	}
+	now := t.clock()
+	t.send(ctx, notify.Message{
+		Key: fmt.Sprintf("hit:%s:%d", of, now.Truncate(time.Hour).Unix()), Event: notify.Alert, Title: "Something that " + of + " read looks like orders to an agent",
+		Text: "The log says in which call, and what became of it. More hits of this agent within the hour bring no further message.", Link: "/audit/screening", At: now,
+		Fields: []notify.Field{{Name: "agent", Value: of}},
 	})
 }
 

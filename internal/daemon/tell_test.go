@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"sallyport.example/internal/agent"
 	"sallyport.example/internal/approval"
 	"sallyport.example/internal/changes"
 	"sallyport.example/internal/console"
@@ -608,5 +609,25 @@ func TestTellQuotas(t *testing.T) {
 		if got, want := o.title("quota:bot cost hour:1793534400:80"), "bot: 80 % of 2.5 cost an hour are used"; got != want {
 			t.Errorf("%s: %q of %v, want %q", what, got, o.bodies, want)
 		}
+	}
+}
+
+// People are told of hits in what an agent read once an hour, and not of those in a trial of the controls.
+func TestTellHits(t *testing.T) {
+	o, d := newOutbox(), &fakeDesk{clock: noon}
+	te := newTeller(t, d, o)
+	for _, c := range []struct {
+		after time.Duration
+		agent string
+		want  int
+	}{{0, "bot", 1}, {time.Minute, "bot", 1}, {0, "other", 2}, {0, agent.Trial("bot"), 2}, {time.Hour, "bot", 3}} {
+		d.clock = d.clock.Add(c.after)
+		te.change(t.Context(), changes.Change{Topic: changes.Hit, ID: c.agent})
+		if len(o.bodies) != c.want {
+			t.Errorf("%+v: %d messages: %v", c, len(o.bodies), o.bodies)
+		}
+	}
+	if got, want := o.title("hit:bot:1793534400"), "Something that bot read looks like orders to an agent"; got != want {
+		t.Errorf("%q of %v", got, o.bodies)
 	}
 }

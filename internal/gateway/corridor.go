@@ -265,6 +265,7 @@ func (c *crossing) run(ctx context.Context) Answer {
 	if c.op.Model != nil { // in what it answered with for functions
 		c.wroteHit(ctx, out.screened)
 	}
+	c.readHit(out.screened)
 	if err != nil || out.entry.Decision != "ok" {
 		result.JSON = nil
 	}

@@ -12,6 +12,7 @@ import (
 	"sallyport.example/internal/agent"
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/breaker"
+	"sallyport.example/internal/changes"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/screen"
 )
@@ -120,6 +121,13 @@ func (c *crossing) wroteHit(ctx context.Context, found *screen.Found) {
 	}
 	c.hitCounted = true
 	c.g.did(ctx, ByHitsWritten, c.agent)
+}
+
+// readHit tells people of a hit in what the agent read. No rule counts it: whoever writes what agents read would stop them with it.
+func (c *crossing) readHit(found *screen.Found) {
+	if found.Hit() && found.Channel != string(screen.Arguments) {
+		c.g.feed.Publish(changes.Hit, c.agent)
+	}
 }
 
 // restoreConduct takes what was counted from entries of the log, the oldest first. It quarantines nobody: that happens when something is added.

@@ -90,6 +90,7 @@ func (c *crossing) talksOrders(params []byte) (why string) {
 	e.Reason = "What the server said while the call ran " + why + "."
 	e.Detail, _ = json.Marshal(detail) // of strings and numbers: can't fail
 	c.g.refusals.RecordCallLater(e)
+	c.readHit(s)
 	if c.screensResults() == judge.ScreenObserve {
 		return ""
 	}

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -290,4 +291,72 @@ func TestServersThatFail(t *testing.T) {
 	if !maps.Equal(opened, closed) || opened["lies"] != 1 || opened["agent:tester"] != 2 { // once by its calls, once by the test
 		t.Errorf("opened: %v, closed: %v", opened, closed)
 	}
+}
+
+// A crash while one call tries leaves the breaker open: the gateway that starts then has it so on record and in its list, one call tries, and its success closes it.
+func TestACrashWhileOneTries(t *testing.T) {
+	var well atomic.Bool
+	arrived := make(chan struct{}, 16)
+	crm := &scripted{tools: plainTools("get"), answer: says("fine"), write: func(_ http.ResponseWriter, m message) bool {
+		if m.Method != "tools/call" || well.Load() {
+			return false
+		}
+		arrived <- struct{}{}
+		time.Sleep(3 * time.Second)
+		return true
+	}}
+	p := newPlace(t, fmt.Sprintf("upstreams:\n  crm: {url: %q, timeout: 2s}\noperations:\n  crm.*: {sensitivity: none, effect: read, output: trusted}\nbreakers: {failures: 2, wait: 3s}\n", crm.url(t)))
+	w := launch(t, p)
+	token := w.token("tester")
+	call := func() (code string) {
+		a, err := w.client(w.agent, token).Call(context.Background(), client.Own, "crm_get", json.RawMessage(`{}`))
+		switch {
+		case err != nil:
+			return err.Error()
+		case a.Result != nil:
+			return "ran"
+		}
+		return a.Verdict.Code
+	}
+	for range 2 {
+		if code := call(); code != "time.exceeded" {
+			t.Fatal(code)
+		}
+		<-arrived
+	}
+	if code := call(); code != "breaker.open" {
+		t.Fatalf("after two: %s", code)
+	}
+	done := make(chan struct{})
+	go func() { // until one tries
+		defer close(done)
+		for call() == "breaker.open" {
+			time.Sleep(50 * time.Millisecond)
+		}
+	}()
+	select {
+	case <-arrived:
+	case <-time.After(slack(20 * time.Second)):
+		t.Fatal("no call tries")
+	}
+	w.kill()
+	<-done
+	w = launch(t, p)
+	all, err := w.root.Breakers(t.Context())
+	if err != nil || !slices.ContainsFunc(all, func(b client.Breaker) bool { return b.Name == "tester@crm" && b.State != "closed" }) {
+		t.Errorf("after the crash: %+v, %v", all, err)
+	}
+	if n := len(w.recorded("breaker.closed")); n > 0 {
+		t.Errorf("%d breakers were closed", n)
+	}
+	well.Store(true)
+	eventually(t, 20*time.Second, "a call tries", func() bool { return call() == "ran" })
+	closed := w.recorded("breaker.closed")
+	if len(closed) != 1 || !strings.Contains(string(closed[0].Detail), "tester@crm") {
+		t.Errorf("%+v", closed)
+	}
+	if err := w.stop(); err != nil {
+		t.Fatal(err)
+	}
+	p.verify(t)
 }

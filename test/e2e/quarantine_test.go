@@ -6,6 +6,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"sallyport.example/client"
 )
@@ -129,6 +130,75 @@ func TestQuarantineByMessages(t *testing.T) {
 	last := w.recorded("agent.quarantine")
 	if len(last) != 1 || last[0].Actor != "rule:hits_written" || last[0].Agent != "writer" {
 		t.Fatalf("%+v", last)
+	}
+	w.sane()
+}
+
+// With every rule at one, what the gateway refuses, a person's no and hits in what an agent reads put it in quarantine never: people are told of such hits
+// instead, once. One hit in what it writes does.
+func TestWhatNeverQuarantines(t *testing.T) {
+	hook := newReceiver(t)
+	crm := &scripted{tools: plainTools("get", "pay"), answer: says(ordersAgent)}
+	config := fmt.Sprintf("upstreams:\n  crm: {url: %q}\noperations:\n  crm.get: {sensitivity: none, effect: read, output: untrusted}\n  crm.pay: {sensitivity: none, effect: write, level: 2, risk: HIGH, args: {}}\n", crm.url(t)) +
+		"threat: {input: deny}\nquarantine: {breaker_openings: 1, failed_runs: 1, invalid_outputs: 1, hits_written: 1}\napprovals: {hold: 10ms}\n" +
+		fmt.Sprintf("notify: [{kind: webhook, url: %q, secret: %q, on: [alert]}]\n", hook.url, hook.secret)
+	p := newPlace(t, config, declare("tester", "operator", "execution", []string{"crm.get"}, []string{"crm.pay"})+"quotas: {apiCalls: {day: 8}}\n", declaration("writer"))
+	w := launch(t, p)
+	token := w.token("tester")
+	call := func(tool, arguments string) client.Verdict {
+		t.Helper()
+		a, err := w.client(w.agent, token).Call(t.Context(), client.Own, tool, json.RawMessage(arguments))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a.Verdict
+	}
+	for i := range 7 {
+		pays := fmt.Sprintf(`{"q":"invoice %d"}`, i)
+		asked := call("crm_pay", pays)
+		if asked.ApprovalID == nil {
+			t.Fatalf("%+v", asked)
+		}
+		q, err := w.root.Approval(t.Context(), *asked.ApprovalID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.root.Reject(t.Context(), q.ApprovalID, q.Digest, "no"); err != nil {
+			t.Fatal(err)
+		}
+		if v := call("crm_pay", pays); v.Code != "approval.rejected" {
+			t.Fatalf("%+v", v)
+		}
+		for tool, arguments := range map[string]string{"crm_none": `{}`, "comm_fetch": `{"url":"https://example.com/"}`} {
+			if v := call(tool, arguments); v.Decision != "deny" {
+				t.Fatalf("%s %s: %+v", tool, arguments, v)
+			}
+		}
+		if _, err := w.client(w.agent, token).Call(t.Context(), client.Own, "crm_get", json.RawMessage(`[1]`)); err == nil {
+			t.Fatal("arguments that are no object are taken")
+		}
+	}
+	for i := range 10 {
+		v := call("crm_get", `{}`)
+		if want := map[bool]string{true: "", false: "limit.quota"}[i < 8]; v.Code != want {
+			t.Fatalf("read %d: %+v", i, v)
+		}
+	}
+	eventually(t, 20*time.Second, "people are told", func() bool { return hook.about("Something that tester read looks like orders to an agent") == 1 })
+	if all := w.recorded("agent.quarantine"); len(all) > 0 {
+		t.Fatalf("%+v", all)
+	}
+	token = w.token("writer")
+	call("crm_pay", `{"q":"`+ordersAgent+`"}`)
+	if all := w.recorded("agent.quarantine"); len(all) != 1 || all[0].Actor != "rule:hits_written" || all[0].Agent != "writer" {
+		t.Errorf("%+v", all)
+	}
+	if v := call("crm_get", `{}`); v.Code != "agent.quarantined" {
+		t.Errorf("%+v", v)
+	}
+	eventually(t, 20*time.Second, "people are told of the quarantine", func() bool { return hook.about("The agent writer was quarantined") == 1 })
+	if n := hook.about("looks like orders to an agent"); n > 2 { // two where an hour began meanwhile
+		t.Errorf("%d messages about what it read", n)
 	}
 	w.sane()
 }
