@@ -2,7 +2,6 @@ package run
 
 import (
 	"encoding/json"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -63,6 +62,6 @@ func (c Confirmed) Refusal() error {
 	if c.Valid {
 		return nil
 	}
-	return fault.New(fault.OutputInvalid, "It is marked as a claim, and its sources don't confirm it: %s.", fmt.Sprintf("a confidence of %.2f", c.Confidence)).At(c.Field).
+	return fault.New(fault.OutputInvalid, "It is marked as a claim, and its sources don't confirm it: a confidence of %.2f.", c.Confidence).At(c.Field).
 		Try("State what the sources of claims say, and check it with sallyport_validate_claim first. It has to be confirmed by 70 percent of the sources in claims.sources, and by claims.min independent ones; those that dataSources.tables doesn't name, and documents with labels that the session doesn't hold, are silent.")
 }
