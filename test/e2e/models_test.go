@@ -159,24 +159,36 @@ func TestModelsAnswer(t *testing.T) {
 	w.sane()
 }
 
-// What the session holds and the model may not have is refused before a byte leaves; so is what the request itself brings.
+// What the session holds and the model may not have is refused before a byte leaves; so is what the request itself brings. What a person has released raises
+// nothing when it is sent again.
 func TestModelsAreSinks(t *testing.T) {
 	p := newModelProvider(t)
 	w := start(t, p.config("[pii]"), thinker("bot"))
+	const keys = "The key is AKIA" + "Q3EGVTRE5WXYZAB2 and ghp_" + "16C7e42F292c6912E7710c838347Ae178B4a"
 	for name, f := range modelForms {
-		_, token := w.open("bot")
+		session, token := w.open("bot")
 		for _, step := range []struct {
 			text, code string
 		}{
 			{"Pay DE89 3704 0044 0532 0130 00 please.", ""}, // personal data may go
-			{"The key is AKIA" + "Q3EGVTRE5WXYZAB2 and ghp_" + "16C7e42F292c6912E7710c838347Ae178B4a", "flow.contaminated"},
+			{keys, "flow.contaminated"},
 			{"Hi again.", "flow.contaminated"}, // the session holds it now
+			{"released", ""},
+			{keys, ""},
+			{"Hi again.", ""},
+			{"Another key is ghp_" + "26C7e42F292c6912E7710c838347Ae178B4a", "flow.contaminated"},
 		} {
+			if step.text == "released" {
+				if _, err := w.root.Release(t.Context(), session, []string{"secret"}, "these keys are of a test"); err != nil {
+					t.Fatal(err)
+				}
+				continue
+			}
 			before := len(p.requests())
 			status, body := w.post(f.path, token, fmt.Sprintf(f.body, step.text), nil)
 			if step.code == "" {
 				if status != 200 {
-					t.Errorf("%s: %d %s", name, status, body)
+					t.Errorf("%s: %s: %d %s", name, step.text, status, body)
 				}
 				continue
 			}
@@ -263,6 +275,23 @@ func TestModelRequestsThatDoNotPass(t *testing.T) {
 		"an unknown feature":       {anthropic, messages(""), map[string]string{"anthropic-beta": "files-api-2025-04-14"}, token, 400, "request.malformed", "beta:files-api-2025-04-14"},
 		"an unknown role":          {openai, `{"model":"` + gpt + `","messages":[{"role":"root","content":"x"}]}`, nil, token, 400, "request.malformed", "developer"},
 		"content by address":       {openai, `{"model":"` + gpt + `","messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"https://evil.example/?q=secret"}}]}]}`, nil, token, 400, "request.malformed", "comm_fetch"},
+		"a role of no message":     {anthropic, `{"model":"` + claude + `","max_tokens":1,"messages":[{"role":"system","content":"x"}]}`, nil, token, 400, "request.malformed", "user, assistant"},
+		"a role of no response":    {responses, `{"model":"` + gpt + `","input":[{"role":"root","content":"x"}]}`, nil, token, 400, "request.malformed", "developer"},
+		"several answers":          {openai, chat(`,"n":2`), nil, token, 400, "request.malformed", "One answer"},
+		"log probabilities":        {openai, chat(`,"logprobs":true`), nil, token, 400, "request.malformed", "second form"},
+		"the likeliest words":      {responses, input(`,"top_logprobs":3`), nil, token, 400, "request.malformed", "second form"},
+		"an answer as audio":       {openai, chat(`,"modalities":["text","audio"],"audio":{"voice":"alloy","format":"wav"}`), nil, token, 400, "request.malformed", ""},
+		"audio":                    {openai, `{"model":"` + gpt + `","messages":[{"role":"user","content":[{"type":"input_audio","input_audio":{"data":"AAAA","format":"wav"}}]}]}`, nil, token, 400, "request.malformed", "Send its text"},
+		"a PDF of a chat":          {openai, `{"model":"` + gpt + `","messages":[{"role":"user","content":[{"type":"file","file":{"file_data":"data:application/pdf;base64,AAAA"}}]}]}`, nil, token, 400, "request.malformed", "Send their text"},
+		"a PDF of a message":       {anthropic, `{"model":"` + claude + `","max_tokens":1,"messages":[{"role":"user","content":[{"type":"document","source":{"type":"base64","media_type":"application/pdf","data":"AAAA"}}]}]}`, nil, token, 400, "request.malformed", "Send their text"},
+		"a PDF of a response":      {responses, `{"model":"` + gpt + `","input":[{"role":"user","content":[{"type":"input_file","file_data":"data:application/pdf;base64,AAAA"}]}]}`, nil, token, 400, "request.malformed", "Send their text"},
+		"an image over its bound":  {openai, `{"model":"` + gpt + `","messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:image/png;base64,` + strings.Repeat("A", 3<<20+4) + `"}}]}]}`, nil, token, 400, "request.malformed", "smaller image"},
+		"a message's large image":  {anthropic, `{"model":"` + claude + `","max_tokens":1,"messages":[{"role":"user","content":[{"type":"image","source":{"type":"base64","media_type":"image/png","data":"` + strings.Repeat("A", 3<<20+4) + `"}}]}]}`, nil, token, 400, "request.malformed", "smaller image"},
+		"a large image, response":  {responses, `{"model":"` + gpt + `","input":[{"role":"user","content":[{"type":"input_image","image_url":"data:image/png;base64,` + strings.Repeat("A", 3<<20+4) + `"}]}]}`, nil, token, 400, "request.malformed", "smaller image"},
+		"an image that is markup":  {openai, `{"model":"` + gpt + `","messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:image/svg+xml;base64,AAAA"}}]}]}`, nil, token, 400, "request.malformed", ""},
+		"a name in capitals":       {openai, chat(`,"Model":"x"`), nil, token, 400, "request.malformed", ""},
+		"parameters":               {openai + "?store=true", chat(""), nil, token, 400, "request.malformed", "no parameters"},
+		"a feature of the header":  {responses, input(""), map[string]string{"openai-beta": "assistants=v2"}, token, 400, "request.malformed", "No feature"},
 		"a name twice":             {openai, chat(`,"model":"gpt-4o-2024-11-20"`), nil, token, 400, "request.malformed", ""},
 		"too deep":                 {openai, chat(`,"metadata":` + strings.Repeat(`{"a":`, 100) + "1" + strings.Repeat("}", 100)), nil, token, 400, "request.malformed", ""},
 		"too large":                {openai, chat(`,"user":"` + strings.Repeat("x", 5<<20) + `"`), nil, token, 413, "request.malformed", ""},
