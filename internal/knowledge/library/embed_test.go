@@ -31,6 +31,7 @@ type embedder struct {
 	may   []string
 	fails func(texts []string) error
 	sent  [][]string
+	short bool // its embeddings have fewer numbers than they had
 }
 
 var meanings = map[string]string{"reimbursed": "paid", "refunded": "paid", "holiday": "vacation", "doctor": "physician"}
@@ -61,7 +62,11 @@ func (e *embedder) embeddings() Embeddings {
 				e.sent = append(e.sent, r.Input)
 				var data []any
 				for i, text := range r.Input {
-					data = append(data, map[string]any{"index": i, "embedding": vectorOf(text)})
+					v := vectorOf(text)
+					if e.short {
+						v = v[:8]
+					}
+					data = append(data, map[string]any{"index": i, "embedding": v})
 				}
 				return call.Encode(map[string]any{"data": data})
 			}
@@ -145,6 +150,10 @@ func TestMeaningIsFound(t *testing.T) {
 	}
 	if f := p.ask(knowledge.Reader{AllSources: true, Labels: []string{"internal"}}, "paid"); !strings.Contains(f.TextOnly, "Stopped.") {
 		t.Errorf("who may read some that is embedded: %+v", f)
+	}
+	p.embedder.fails, p.embedder.short = nil, true
+	if f := p.ask(all, "paid back"); f.Search != "text" || f.TextOnly != noneEmbedded || len(f.Hits) != 1 {
+		t.Errorf("a question whose embedding is like none: %+v", f)
 	}
 	p.verify()
 }
