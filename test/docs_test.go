@@ -681,7 +681,7 @@ func TestReadmeDemo(t *testing.T) {
 	if output == "" {
 		t.Fatal("the README shows nothing that the demo prints")
 	}
-	checkOutput(t, strings.TrimSpace(output), shell(t, dir, script, 5*time.Minute))
+	checkOutput(t, strings.TrimSpace(output), shell(t, dir, script, 15*time.Minute))
 	if out, err := exec.Command("git", "-C", dir, "status", "--porcelain").CombinedOutput(); err != nil || len(out) > 0 {
 		t.Errorf("it leaves the clone changed: %v\n%s", err, out)
 	}
@@ -718,7 +718,7 @@ func TestExternalTour(t *testing.T) {
 		t.Fatalf("the page has only %d blocks of the tour", toured)
 	}
 	text := strings.NewReplacer("127.0.0.1:7575", "127.0.0.1:"+freePort(t), "127.0.0.1:7576", "127.0.0.1:"+freePort(t)).Replace(script.String())
-	checkOutput(t, strings.TrimSpace(output.String()), shell(t, dir, text, 5*time.Minute))
+	checkOutput(t, strings.TrimSpace(output.String()), shell(t, dir, text, 15*time.Minute))
 	if out, err := exec.Command("git", "-C", dir, "status", "--porcelain").CombinedOutput(); err != nil || len(out) > 0 {
 		t.Errorf("the tour leaves the clone changed: %v\n%s", err, out)
 	}
