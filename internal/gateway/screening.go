@@ -72,7 +72,7 @@ func (c *crossing) withholds(out *outcome, result *effect.Result) bool {
 }
 
 // talksOrders says why what a server says or asks while the call runs looks like orders to an agent, or could not be screened whole: then it is held back, whatever the server's label. It
-// is on record. Where results are only observed it is passed; "": it may.
+// is on record. "": it may pass, as it does where results are only observed.
 func (c *crossing) talksOrders(params []byte) (why string) {
 	s := c.set.Screens.Find(c.channel(), c.op.ID, params)
 	if s == nil {

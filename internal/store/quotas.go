@@ -213,7 +213,8 @@ func (t *tx) mark(marks []quota.Mark, with *audit.Entry) error {
 // OnQuota has f called for each mark of a quota that is passed, once it is durable. It must not block.
 func (db *DB) OnQuota(f func(quota.Mark)) { db.w.passed.Store(&f) }
 
-// QuotaUse implements gateway.Store. A use costs a statement once, and one that never was none: every call of an agent with quotas asks for it.
+// QuotaUse implements gateway.Store. Every call of an agent with quotas asks for it: a quota that was never used takes no statement, and
+// any other takes one the first time that a process looks.
 func (db *DB) QuotaUse(ctx context.Context, agent string, l quota.Limit) (quota.Use, error) {
 	key := l.Key(agent)
 	u, ok, cleared := db.w.quotas.get(key)
