@@ -182,15 +182,16 @@ func (db *DB) watch() {
 		newest = s.Size()
 		next++
 		for _, n := range blocks {
-			db.found(ctx, db.checkBlock(ctx, s, n, sharePayloads))
+			db.checkHere(ctx, s, n)
 		}
 	}
 }
 
-// found ends the store because of damage. Other errors are the store's, and its next use tells them.
-func (db *DB) found(ctx context.Context, err error) {
+// checkHere compares a row of 256 entries with the tree, and ends the store if it is damaged. Other errors are the store's, and its next use tells them.
+// A row that was archived since it was chosen is not in the directory any more, so its absence is no damage.
+func (db *DB) checkHere(ctx context.Context, s audit.Snapshot, n int64) {
 	var d *damage
-	if !errors.As(err, &d) {
+	if err := db.checkBlock(ctx, s, n, sharePayloads); !errors.As(err, &d) || n*blockSize < db.Oldest() {
 		return
 	}
 	if err := audit.ReplaceFile(filepath.Join(db.dir, damageFile), fmt.Appendf(nil, "%d %s\n", d.entry, d.was)); err != nil {
