@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"sallyport.example/internal/fault"
 )
@@ -57,16 +56,12 @@ func TestBombs(t *testing.T) {
 		"recursive anchor":   `{"$schema":"https://json-schema.org/draft/2019-09/schema","type":"object","$recursiveAnchor":true}`,
 		"quadratic repeated": `{"type":"object","properties":{"a":{"pattern":"` + strings.Repeat("(x+x+)+y", 200) + `"}}}`,
 	} {
-		began := time.Now()
 		_, err := Compile([]byte(schema))
 		if err == nil || !fault.Is(err, fault.ResultInvalid) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if recursion := name == "self" || name == "recursive" || name == "mutual"; recursion && !strings.Contains(fmt.Sprint(err), "refers to itself") {
 			t.Errorf("%s: %v", name, err)
-		}
-		if took := time.Since(began); took > 10*time.Second {
-			t.Errorf("%s took %v", name, took)
 		}
 	}
 }
@@ -130,12 +125,8 @@ func TestAnInstanceThatMultipliesWithItsSchema(t *testing.T) {
 	if err := s.Validate([]byte(`{"a":[1,2,3]}`)); err != nil {
 		t.Error(err)
 	}
-	began := time.Now()
 	if err := s.Validate([]byte(`{"a":[1` + strings.Repeat(",1", 99_000) + `]}`)); !fault.Is(err, fault.ResultInvalid) || !strings.Contains(err.Error(), "too many parts") {
 		t.Error(err)
-	}
-	if took := time.Since(began); took > 5*time.Second {
-		t.Errorf("took %s", took)
 	}
 }
 
@@ -169,7 +160,8 @@ func list(n int, format string) string {
 	return strings.Join(all, ",")
 }
 
-// What takes time besides subschemas is bounded, too: none of these takes minutes, whether it is refused when it is compiled or when a value is checked.
+// What takes time besides subschemas is bounded, too, and refused by its bound when it is compiled or when a value is checked. Without the bounds some of
+// these take many minutes.
 func TestWhatElseTakesTime(t *testing.T) {
 	for name, c := range map[string]struct{ schema, value, why string }{
 		"booleans in a list":         {`{"allOf":[` + list(50_000, "true") + `]}`, ``, "subschemas"},
@@ -190,16 +182,12 @@ func TestWhatElseTakesTime(t *testing.T) {
 		"patterns and much text":     {`{"properties":{"id":{"pattern":"^[a-z0-9-]{1,64}$"},"text":{}}}`, `{"id":"a","text":"` + strings.Repeat("a", 3<<20) + `"}`, ""},
 		"a pattern that is no match": {`{"properties":{"id":{"pattern":"^[a-z0-9-]{1,64}$"},"text":{}}}`, `{"id":"A","text":"` + strings.Repeat("a", 3<<20) + `"}`, "does not match"},
 	} {
-		began := time.Now()
 		s, err := Compile([]byte(c.schema))
 		if err == nil {
 			err = s.Validate([]byte(c.value))
 		}
 		if c.why == "" && err != nil || c.why != "" && (!fault.Is(err, fault.ResultInvalid) || !strings.Contains(err.Error(), c.why)) {
 			t.Errorf("%s: %.300v", name, err)
-		}
-		if took := time.Since(began); took > 30*time.Second {
-			t.Errorf("%s took %v", name, took)
 		}
 	}
 }
