@@ -374,6 +374,36 @@ func keys(of reflect.Type, tag, prefix string, into map[string]bool) {
 	}
 }
 
+// Each attack of mcp-attacks.md is held, or its row names what is left by the words that begin it in the threat model; the page's sum counts them.
+func TestMCPAttacksNameWhatIsLeft(t *testing.T) {
+	page := read(t, "docs/mcp-attacks.md")
+	_, remains, _ := strings.Cut(read(t, "docs/threat-model.md"), "\n## What remains\n")
+	left := regexp.MustCompile(`what is left: \[([^\]]+)\]\(threat-model\.md#what-remains\)$`)
+	held, part := 0, 0
+	for _, row := range rows(page, regexp.MustCompile(`^mcp-[0-9]+$`)) {
+		if len(row) != 5 {
+			t.Errorf("the row %s has %d cells", row[0], len(row))
+			continue
+		}
+		switch row[3] {
+		case "held":
+			held++
+		case "held, in part":
+			part++
+			if m := left.FindStringSubmatch(row[4]); m == nil {
+				t.Errorf("%s says not what is left", row[0])
+			} else if !strings.Contains(remains, "\n- **"+m[1]) {
+				t.Errorf("%s: the threat model has nothing that begins with %q under What remains", row[0], m[1])
+			}
+		default:
+			t.Errorf("%s has the outcome %q", row[0], row[3])
+		}
+	}
+	if sum := fmt.Sprintf("Of %d cases %d hold and %d hold in part", held+part, held, part); !strings.Contains(page, sum) {
+		t.Errorf("docs/mcp-attacks.md does not say: %s", sum)
+	}
+}
+
 var link = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 
 // Relative links lead somewhere, to a section that is there if they name one, and files that are named in backticks by their path exist.
