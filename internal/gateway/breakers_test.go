@@ -358,6 +358,9 @@ func TestABreakerSpendsNoApproval(t *testing.T) {
 	if a := w.do(p, "shy_peek", `{"at":"x"}`, ""); a.Verdict.Code != fault.BreakerOpen {
 		t.Fatalf("%+v", a.Verdict)
 	}
+	if q, err := w.g.Desk().Question(t.Context(), id); err != nil || q.State != approval.Approved {
+		t.Errorf("%+v, %v", q, err)
+	}
 	for _, b := range w.g.Breakers() {
 		if err := w.g.ResetBreaker(t.Context(), b.Name, "mended", "person:admin"); err != nil {
 			t.Fatal(err)

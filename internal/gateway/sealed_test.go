@@ -15,6 +15,7 @@ import (
 	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/gateway/gatewaytest"
 	"sallyport.example/internal/identity"
 	"sallyport.example/internal/planned"
 	"sallyport.example/internal/policy"
@@ -528,5 +529,62 @@ func TestValidatePlanKnowsWhatThePersonSaid(t *testing.T) {
 		if v := w.do(p, "slack_send", `{"body":"42","to":"`+to+`"}`, "").Verdict; v.Decision != want && !(want == fault.Permit && v.Stage == "risk") {
 			t.Errorf("%s: %+v", to, v)
 		}
+	}
+}
+
+// A call that a quota or a circuit breaker refuses takes no step of the plan: the same call has it when there is room again, or the breaker is closed.
+func TestARefusedCallTakesNoStep(t *testing.T) {
+	for name, c := range map[string]struct {
+		code       fault.Code
+		stop, free func(w *commWorld)
+	}{
+		"a quota": {fault.LimitQuota,
+			func(w *commWorld) {
+				w.reconfigure(quotaOfCalls(t, 1))
+				w.mustPermit(w.do(w.open("worker", "erin", chores), "mail_find", `{"q":"widgets"}`, "")) // it counts from here
+			},
+			func(w *commWorld) { w.reconfigure(quotaOfCalls(t, 1000)) }},
+		"a breaker": {fault.BreakerOpen,
+			func(w *commWorld) {
+				w.up.answers["slack.send"] = func(context.Context, json.RawMessage, *call.Exchange) (json.RawMessage, error) { return nil, errDown }
+				p := w.open("worker", "erin", chores)
+				for range 5 {
+					w.do(p, "slack_send", to("ann@a.example"), "")
+				}
+				delete(w.up.answers, "slack.send")
+			},
+			func(w *commWorld) {
+				for _, b := range w.g.Breakers() {
+					if err := w.g.ResetBreaker(t.Context(), b.Name, "mended", "person:admin"); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newPlanWorld(t)
+			p := w.open("worker", "erin", chores)
+			w.sealedBy(true, p, answerAll)
+			w.mustPermit(w.do(p, "mail_find", `{"q":"widgets"}`, ""))
+			w.mustPermit(w.do(p, "slack_send", to("ann@a.example"), ""))
+			c.stop(w)
+			for range 2 {
+				w.mustRefuse(w.do(p, "slack_send", to("bob@b.example"), ""), c.code)
+			}
+			c.free(w)
+			a := w.mustPermit(w.do(p, "slack_send", to("bob@b.example"), ""))
+			if got := w.stepOf(a.CallID); got != "step 1 of the sealed plan, its to from record 2 of step 0's result" {
+				t.Errorf("%q", got)
+			}
+			w.leaves(p, "slack_send", to("bob@b.example"))
+			w.mustPermit(w.do(p, "slack_send", to("cid@c.example"), ""))
+		})
+	}
+}
+
+// quotaOfCalls has the worker make so many calls a day.
+func quotaOfCalls(t *testing.T, n int) func(s *gateway.Settings) {
+	return func(s *gateway.Settings) {
+		s.Agents = gatewaytest.Options(t, fmt.Sprintf(declaration, "worker", "execution", "host")+fmt.Sprintf("quotas: {apiCalls: {day: %d}}\n", n)).Agents
 	}
 }

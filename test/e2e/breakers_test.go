@@ -360,3 +360,67 @@ func TestACrashWhileOneTries(t *testing.T) {
 	}
 	p.verify(t)
 }
+
+// A call that a circuit breaker refuses leaves the yes that people gave to it unspent, over a crash, too: when the breaker is closed the call runs on that yes, once.
+func TestABreakerLeavesTheApproval(t *testing.T) {
+	var down atomic.Bool
+	crm := &scripted{tools: plainTools("get", "pay"), answer: says("fine"), write: func(w http.ResponseWriter, m message) bool {
+		if m.Method != "tools/call" || !down.Load() {
+			return false
+		}
+		w.WriteHeader(http.StatusServiceUnavailable)
+		return true
+	}}
+	p := newPlace(t, fmt.Sprintf("upstreams:\n  crm: {url: %q, timeout: 2s}\noperations:\n  crm.get: {sensitivity: none, effect: read, output: trusted}\n  crm.pay: {sensitivity: none, effect: write, level: 1, output: trusted, risk: HIGH, args: {}}\nbreakers: {failures: 2, wait: 5m}\n", crm.url(t)))
+	w := launch(t, p)
+	token := w.token("tester")
+	call := func(tool string) client.Verdict {
+		t.Helper()
+		a, err := w.client(w.agent, token).Call(t.Context(), client.Own, tool, json.RawMessage(`{}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a.Verdict
+	}
+	asked := call("crm_pay")
+	if asked.ApprovalID == nil {
+		t.Fatalf("%+v", asked)
+	}
+	state := func() string {
+		t.Helper()
+		a, err := w.root.Approval(t.Context(), *asked.ApprovalID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a.State
+	}
+	q, err := w.root.Approval(t.Context(), *asked.ApprovalID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.root.Approve(t.Context(), q.ApprovalID, q.Digest, ""); err != nil {
+		t.Fatal(err)
+	}
+	down.Store(true)
+	for range 2 {
+		call("crm_get")
+	}
+	for range 2 {
+		if v := call("crm_pay"); v.Code != "breaker.open" || state() != "approved" {
+			t.Fatalf("%+v, the approval is %s", v, state())
+		}
+		w.kill()
+		w = launch(t, p)
+	}
+	down.Store(false)
+	if _, err := w.root.ResetBreaker(t.Context(), "tester@crm", "it is mended"); err != nil {
+		t.Fatal(err)
+	}
+	if v := call("crm_pay"); v.Decision != "permit" || state() != "spent" {
+		t.Errorf("%+v, the approval is %s", v, state())
+	}
+	if v := call("crm_pay"); v.ApprovalID == nil || *v.ApprovalID == *asked.ApprovalID {
+		t.Errorf("one yes for two calls: %+v", v)
+	}
+	w.sane()
+}

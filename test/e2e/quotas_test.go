@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -248,7 +249,8 @@ func TestComputeQuota(t *testing.T) {
 	p.verify(t)
 }
 
-// TestQuotaSpendsNoApproval: a call that a quota refuses leaves the yes that people gave to it unspent, and nobody is asked about one that can't run.
+// TestQuotaSpendsNoApproval: a call that a quota refuses leaves the yes that people gave to it unspent, nobody is asked about one that can't run, and with room
+// again the call runs on that yes, once.
 func TestQuotaSpendsNoApproval(t *testing.T) {
 	p := newPlace(t, "upstreams: {echo: {url: \""+echoServer(t)+"\"}}\noperations: {echo.say: {sensitivity: none, effect: write, level: 2, risk: HIGH}}\napprovals: {hold: 1s}\n",
 		limited("tester", "{apiCalls: {day: 1}}"))
@@ -283,6 +285,21 @@ func TestQuotaSpendsNoApproval(t *testing.T) {
 	if a, err := w.root.Approval(t.Context(), unspent); err != nil || a.State != "approved" {
 		t.Errorf("%v %s", err, a.State)
 	}
+	write(t, filepath.Join(p.dir, "agents", "a0.yaml"), limited("tester", "{apiCalls: {day: 3}}"))
+	if _, err := w.root.Reload(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w.approveAgents()
+	if r := must(t, two, "echo_say", map[string]any{}); r.code() != "" {
+		t.Errorf("with room again: %q %s", r.code(), r.text())
+	}
+	if a, err := w.root.Approval(t.Context(), unspent); err != nil || a.State != "spent" {
+		t.Errorf("%v %s", err, a.State)
+	}
+	if r := must(t, two, "echo_say", map[string]any{}); r.code() != "approval.required" {
+		t.Errorf("one yes for two calls: %q %s", r.code(), r.text())
+	}
+	w.sane()
 }
 
 // slowServer is a server with a tool that ends only when it is cancelled.
