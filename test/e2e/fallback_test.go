@@ -108,3 +108,114 @@ func TestAServerInThePlaceOfAnother(t *testing.T) {
 		t.Errorf("verify: %d\n%s%s", code, out, errs)
 	}
 }
+
+// What people approved goes to no other server than the one that they were shown, and to that one only as they were shown it: with another definition of its tool, and with
+// another server in the configuration, they are asked again, about what would be called now.
+func TestAnotherFallbackIsAskedAbout(t *testing.T) {
+	unavailable := func(w http.ResponseWriter, m message) bool {
+		if m.Method == "tools/call" {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+		return m.Method == "tools/call"
+	}
+	first := &scripted{tools: plainTools("pay", "get"), answer: says("from crm"), write: unavailable}
+	described := "Does it."
+	spare := &scripted{answer: says("from spare"), tools: func(int) string {
+		return fmt.Sprintf(`[{"name":"pay","description":%s,"inputSchema":{"type":"object"}},{"name":"get","description":"Does it.","inputSchema":{"type":"object"}}]`, quote(described))
+	}}
+	third := &scripted{tools: plainTools("pay", "get"), answer: says("from third")}
+	config := fmt.Sprintf("people: [{id: admin, roles: [admin]}, {id: bob, roles: [approver]}]\nupstreams:\n  crm: {url: %q, timeout: 2s, fallback: spare}\n  spare: {url: %q, timeout: 2s}\n  third: {url: %q, timeout: 2s}\noperations:\n", first.url(t), spare.url(t), third.url(t))
+	for _, id := range []string{"crm", "spare", "third"} {
+		config += fmt.Sprintf("  %[1]s.pay: {sensitivity: none, effect: read, output: trusted, risk: HIGH, args: {}}\n  %[1]s.get: {sensitivity: none, effect: read, output: trusted}\n", id)
+	}
+	p := newPlace(t, config+"breakers: {failures: 100}\n")
+	w := launch(t, p)
+	w.acceptDefinitions(anyDefinition)
+	token := w.token("tester")
+	bob, err := w.root.CreateToken(t.Context(), client.NewToken{Kind: "person", ID: "bob", Roles: []string{"approver"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	call := func(arguments string) client.Verdict {
+		t.Helper()
+		a, err := w.client(w.agent, token).Call(t.Context(), client.Own, "crm_pay", json.RawMessage(arguments))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a.Verdict
+	}
+	// approve has a person approve the call, and says what the person was shown.
+	approve := func(v client.Verdict) (shown string) {
+		t.Helper()
+		if v.ApprovalID == nil {
+			t.Fatalf("nobody is asked: %+v", v)
+		}
+		q, err := w.client(w.admin, bob.Secret).Approval(t.Context(), *v.ApprovalID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range q.Reasons {
+			if r.Code == "fallback" {
+				shown = r.Text
+			}
+		}
+		if _, err := w.client(w.admin, bob.Secret).Approve(t.Context(), q.ApprovalID, q.Digest, ""); err != nil {
+			t.Fatal(err)
+		}
+		return shown
+	}
+	served := func(what string, want [3]int) {
+		t.Helper()
+		if got := [3]int{len(first.calls()), len(spare.calls()), len(third.calls())}; got != want {
+			t.Errorf("%s: calls of crm, spare and third: %d, want %d", what, got, want)
+		}
+	}
+	if shown := approve(call(`{"n":1}`)); !strings.Contains(shown, "spare.pay gets the same call") {
+		t.Errorf("shown: %s", shown)
+	}
+	if v := call(`{"n":1}`); v.Decision != "permit" || !strings.Contains(v.Reason, "spare_pay served the call") {
+		t.Errorf("as shown: %+v", v)
+	}
+	served("as shown", [3]int{1, 1, 0})
+
+	asked := call(`{"n":2}`)
+	approve(asked)
+	if err := w.stop(); err != nil {
+		t.Fatal(err)
+	}
+	described = "Does more."
+	w = launch(t, p)
+	if v := call(`{"n":2}`); v.Decision == "permit" {
+		t.Errorf("a definition that nobody accepted: %+v", v)
+	}
+	w.acceptDefinitions(anyDefinition)
+	again := call(`{"n":2}`)
+	if again.ApprovalID == nil || *again.ApprovalID == *asked.ApprovalID {
+		t.Fatalf("another definition: %+v", again)
+	}
+	served("another definition", [3]int{1, 1, 0})
+	if shown := approve(again); !strings.Contains(shown, "Does more.") {
+		t.Errorf("shown: %s", shown)
+	}
+
+	write(t, p.config, strings.Replace(string(read(t, p.config)), "fallback: spare", "fallback: third", 1))
+	if _, err := w.root.Reload(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	other := call(`{"n":2}`)
+	if other.ApprovalID == nil || *other.ApprovalID == *again.ApprovalID {
+		t.Fatalf("another server: %+v", other)
+	}
+	served("another server", [3]int{1, 1, 0})
+	if shown := approve(other); !strings.Contains(shown, "third.pay gets the same call") {
+		t.Errorf("shown: %s", shown)
+	}
+	if v := call(`{"n":2}`); v.Decision != "permit" || !strings.Contains(v.Reason, "third_pay served the call") {
+		t.Errorf("as shown then: %+v", v)
+	}
+	served("as shown then", [3]int{2, 1, 1})
+	if err := w.stop(); err != nil {
+		t.Fatal(err)
+	}
+	p.verify(t)
+}

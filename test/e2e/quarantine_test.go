@@ -3,6 +3,7 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"os"
 	"strings"
 	"testing"
@@ -199,6 +200,84 @@ func TestWhatNeverQuarantines(t *testing.T) {
 	eventually(t, 20*time.Second, "people are told of the quarantine", func() bool { return hook.about("The agent writer was quarantined") == 1 })
 	if n := hook.about("looks like orders to an agent"); n > 2 { // two where an hour began meanwhile
 		t.Errorf("%d messages about what it read", n)
+	}
+	w.sane()
+}
+
+// Without any rule in the configuration, an agent whose own circuit breaker opens for the third time in an hour is put in quarantine, and no other agent is. Openings of
+// before a crash count, and people's resets forgive none. It is on record, people are told, and a person restores it.
+func TestQuarantineByOpenings(t *testing.T) {
+	hook := newReceiver(t)
+	upstreams, operations := "upstreams:\n", "operations:\n"
+	for _, id := range []string{"one", "two", "fine"} {
+		s := &scripted{tools: plainTools("get"), answer: says("fine"), write: func(w http.ResponseWriter, m message) bool {
+			if m.Method != "tools/call" || !strings.Contains(string(m.Params.Arguments), "bad") {
+				return false
+			}
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return true
+		}}
+		upstreams += fmt.Sprintf("  %s: {url: %q}\n", id, s.url(t))
+		operations += "  " + id + ".*: {sensitivity: none, effect: read, output: trusted}\n"
+	}
+	p := newPlace(t, upstreams+operations+fmt.Sprintf("breakers: {failures: 2, wait: 5m}\nnotify: [{kind: webhook, url: %q, secret: %q, on: [alert]}]\n", hook.url, hook.secret), declaration("tester"), declaration("second"))
+	w := launch(t, p)
+	tokens := map[string]string{"tester": w.token("tester"), "second": w.token("second")}
+	call := func(agent, tool, arguments string) string {
+		t.Helper()
+		a, err := w.client(w.agent, tokens[agent]).Call(t.Context(), client.Own, tool, json.RawMessage(arguments))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a.Verdict.Code
+	}
+	const good, bad = `{}`, `{"q":"bad"}`
+	for opening := 1; opening <= 3; opening++ {
+		for _, tool := range []string{"one_get", "one_get", "two_get", "two_get"} {
+			if code := call("tester", tool, bad); code != "upstream.failed" {
+				t.Fatalf("opening %d: %s", opening, code)
+			}
+		}
+		want := map[bool]string{false: "breaker.open", true: "agent.quarantined"}[opening == 3]
+		if code := call("tester", "fine_get", good); code != want {
+			t.Fatalf("after opening %d: %s", opening, code)
+		}
+		all, err := w.root.Breakers(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, b := range all {
+			if b.State == "open" {
+				if _, err := w.root.ResetBreaker(t.Context(), b.Name, "once more"); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if opening == 3 {
+			eventually(t, 20*time.Second, "people are told", func() bool { return hook.about("The agent tester was quarantined") == 1 })
+		}
+		w.kill()
+		w = launch(t, p)
+	}
+	if code := call("tester", "fine_get", good); code != "agent.quarantined" {
+		t.Errorf("after a crash, with its breakers closed: %q", code)
+	}
+	if code := call("second", "fine_get", good); code != "" {
+		t.Errorf("another agent: %s", code)
+	}
+	last := w.recorded("agent.quarantine")
+	if len(last) != 1 || last[0].Actor != "rule:breaker" || last[0].Agent != "tester" || !strings.Contains(last[0].Reason, "its circuit breaker opened 3 times within an hour") {
+		t.Fatalf("%+v", last)
+	}
+	a, err := w.root.Agent(t.Context(), "tester")
+	if err != nil || a.Quarantine == nil || a.Quarantine.By != "rule:breaker" {
+		t.Errorf("%+v, %v", a, err)
+	}
+	if _, err := w.root.Restore(t.Context(), "tester", "the prompt is fixed"); err != nil {
+		t.Fatal(err)
+	}
+	if code := call("tester", "fine_get", good); code != "" {
+		t.Errorf("restored: %s", code)
 	}
 	w.sane()
 }
