@@ -140,8 +140,9 @@ type Manifest struct {
 	Tools        []ManifestTool `json:"tools"`
 	OrderingHint string         `json:"ordering_hint"`
 	SystemPrompt string         `json:"system_prompt"`
-	Quotas       []Quota        `json:"quotas,omitempty"`   // what the agent has used of its quotas
-	Degraded     *Degraded      `json:"degraded,omitempty"` // until this is nil again, only what the declaration lists under degraded can be called, or what reads
+	Quotas       []Quota        `json:"quotas,omitempty"`    // what the agent has used of its quotas
+	Throttles    []Throttle     `json:"throttles,omitempty"` // how fast the agent may call, where its declaration says so
+	Degraded     *Degraded      `json:"degraded,omitempty"`  // until this is nil again, only what the declaration lists under degraded can be called, or what reads
 }
 
 // Degraded says which agent that another one depends on is aside, since when and why.

@@ -355,19 +355,43 @@ type Quota struct {
 	Frees    time.Time `json:"frees"` // when the window ends
 }
 
+// Throttle is how fast an agent may call, where its declaration says so.
+type Throttle struct {
+	AgentID        string     `json:"agent_id"`
+	CallsPerMinute int        `json:"calls_per_minute"`
+	AtOnce         int        `json:"at_once"`        // after a rest
+	Next           *time.Time `json:"next,omitempty"` // when the next call may run; nil: now
+}
+
 // Quotas returns what agents have used of their quotas; of one agent, or of all ("").
 func (c *Client) Quotas(ctx context.Context, agent string) ([]Quota, error) {
-	v := url.Values{}
-	if agent != "" {
-		v.Set("agent", agent)
-	}
-	l, err := get[struct {
-		Quotas []Quota `json:"quotas"`
-	}](ctx, c, "/v1/quotas", v)
+	l, err := c.quotas(ctx, agent)
 	if err != nil {
 		return nil, err
 	}
 	return l.Quotas, nil
+}
+
+// Throttles returns how fast agents may call, of those whose declaration says so; of one agent, or of all ("").
+func (c *Client) Throttles(ctx context.Context, agent string) ([]Throttle, error) {
+	l, err := c.quotas(ctx, agent)
+	if err != nil {
+		return nil, err
+	}
+	return l.Throttles, nil
+}
+
+type quotaList struct {
+	Quotas    []Quota    `json:"quotas"`
+	Throttles []Throttle `json:"throttles"`
+}
+
+func (c *Client) quotas(ctx context.Context, agent string) (*quotaList, error) {
+	v := url.Values{}
+	if agent != "" {
+		v.Set("agent", agent)
+	}
+	return get[quotaList](ctx, c, "/v1/quotas", v)
 }
 
 // Deployment answers the deployment checklists: of agents, and of what stands around them.

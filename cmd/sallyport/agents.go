@@ -13,6 +13,7 @@ import (
 
 	"sallyport.example/client"
 	"sallyport.example/internal/diff"
+	"sallyport.example/internal/sentence"
 )
 
 func (c *cli) agents() *cobra.Command {
@@ -33,10 +34,15 @@ func (c *cli) agents() *cobra.Command {
 				return nil, err
 			}
 			used, err := cl.Quotas(ctx, args[0])
-			return &shownAgent{a, used}, err
+			if err != nil {
+				return nil, err
+			}
+			throttles, err := cl.Throttles(ctx, args[0])
+			return &shownAgent{a, used, throttles}, err
 		}, func(t *table, a *shownAgent) {
 			t.agent(a.Agent)
 			t.quotas(a.Quotas, false)
+			t.throttles(a.Throttles, false)
 		})
 	var reason string
 	var yes bool
@@ -67,10 +73,11 @@ needs --yes.`,
 		append([]*cobra.Command{list, one, c.agentDiff(), c.approveAgents(), c.agentApprovals(), c.auditAgents(), aside, restore}, c.agentRuns()...)...)
 }
 
-// shownAgent is an agent with what it has used of its quotas.
+// shownAgent is an agent with what it has used of its quotas, and how fast it may call.
 type shownAgent struct {
 	*client.Agent
-	Quotas []client.Quota `json:"quotas,omitempty"`
+	Quotas    []client.Quota    `json:"quotas,omitempty"`
+	Throttles []client.Throttle `json:"throttles,omitempty"`
 }
 
 // quotas shows what was used of each quota; named says of which agent it is.
@@ -89,6 +96,24 @@ func (t *table) quotas(all []client.Quota, named bool) {
 			text += fmt.Sprintf("; %g set aside for what is under way", q.Reserved)
 		}
 		t.field(name, strings.Replace(text, " an day", " a day", 1))
+	}
+}
+
+// throttles shows how fast agents may call; named says which agent.
+func (t *table) throttles(all []client.Throttle, named bool) {
+	for i, th := range all {
+		name := ""
+		if i == 0 {
+			name = "throttle"
+		}
+		of, next := "", "now"
+		if named {
+			of = th.AgentID + ": "
+		}
+		if th.Next != nil {
+			next = "at " + t.show(*th.Next)
+		}
+		t.field(name, fmt.Sprintf("%sat most %s a minute, spread evenly, %d at once; the next may run %s", of, sentence.Count(th.CallsPerMinute, "call"), th.AtOnce, next))
 	}
 }
 

@@ -70,9 +70,10 @@ type state struct {
 
 	Configuration *client.Configuration `json:"configuration"`
 
-	Servers  []client.Server  `json:"servers"`
-	Sessions []client.Session `json:"open_sessions"`
-	Quotas   []client.Quota   `json:"quotas,omitempty"`
+	Servers   []client.Server   `json:"servers"`
+	Sessions  []client.Session  `json:"open_sessions"`
+	Quotas    []client.Quota    `json:"quotas,omitempty"`
+	Throttles []client.Throttle `json:"throttles,omitempty"`
 
 	Waiting struct {
 		Requests     int      `json:"requests"` // at most 500 are counted
@@ -133,6 +134,9 @@ func (s *state) fromStore(ctx context.Context, cl *client.Client) error {
 	}
 	s.Sessions = page.Sessions
 	if s.Quotas, err = cl.Quotas(ctx, ""); err != nil {
+		return err
+	}
+	if s.Throttles, err = cl.Throttles(ctx, ""); err != nil {
 		return err
 	}
 	agents, err := cl.Agents(ctx)
@@ -200,6 +204,7 @@ func (s *state) rows(t *table) {
 	t.field("sessions", fmt.Sprintf("%d open", len(s.Sessions)))
 	s.openSessions(t)
 	t.quotas(s.Quotas, true)
+	t.throttles(s.Throttles, true)
 	if s.Anchor.State != "not configured" { // doctor says so
 		t.field("anchor", s.Anchor.Text)
 	}

@@ -15,6 +15,7 @@ import (
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
+	"sallyport.example/internal/limit"
 	"sallyport.example/internal/quota"
 	"sallyport.example/internal/session"
 	"sallyport.example/internal/standing"
@@ -115,8 +116,9 @@ type agentPage struct {
 	Difference approved.Difference
 	Sessions   []session.Session // open ones, newest first
 	Quotas     []quota.Status
-	Breakers   []shownBreaker // of it, that are open
-	Next       *session.Next  // a person ordered that its next conversation is a fresh session
+	Throttle   *limit.Throttle // where its declaration says how fast it may call
+	Breakers   []shownBreaker  // of it, that are open
+	Next       *session.Next   // a person ordered that its next conversation is a fresh session
 	AtLeast    bool
 	Missing    string
 	Exact      []piece
@@ -159,6 +161,9 @@ func (c *Console) showAgent(w http.ResponseWriter, r *http.Request, p identity.P
 		if d.Open++; len(d.Sessions) < shownSessions {
 			d.Sessions = append(d.Sessions, s)
 		}
+	}
+	if all := c.o.Gateway.Throttles(id); len(all) > 0 {
+		d.Throttle = &all[0]
 	}
 	if d.Quotas, err = c.o.Gateway.Quotas(ctx, id); err != nil {
 		d.Missing = c.missing("an agent's quotas", err)

@@ -140,7 +140,9 @@ func (d *Daemon) agentFacts(ctx context.Context, agents agent.Set, now time.Time
 	problems := agent.Found(agents, now)
 	var all []deployed.Agent
 	for _, decl := range agents.All() {
-		a := deployed.Agent{Declaration: decl, Problems: problems[decl.AgentID], Approved: d.approved.Approved(decl), Quota: decl.Quotas != (agent.Quotas{})}
+		a := deployed.Agent{Declaration: decl, Problems: problems[decl.AgentID], Approved: d.approved.Approved(decl), Throttled: decl.CallsPerMinute() > 0}
+		_, quotas := decl.Limits()
+		a.Quota = len(quotas) > 0
 		for _, op := range d.gate.Catalogue().Operations(decl) {
 			if op.Flow.Effect != flow.Read {
 				a.Writes = append(a.Writes, op.ID)

@@ -22,6 +22,7 @@ import (
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/identity"
 	"sallyport.example/internal/judge"
+	"sallyport.example/internal/limit"
 	"sallyport.example/internal/planned"
 	"sallyport.example/internal/quota"
 	"sallyport.example/internal/session"
@@ -37,6 +38,8 @@ type Manifest struct {
 	SystemPrompt string         `json:"system_prompt"`
 	Quotas       []quota.Status `json:"quotas,omitempty" doc:"What the agent has used of its quotas."`
 
+	Throttles []limit.Throttle `json:"throttles,omitempty" doc:"How fast the agent may call, where its declaration says so."`
+
 	Degraded *agent.Degraded `json:"degraded,omitempty" doc:"An agent that this one depends on is aside. Until it is back, only what the declaration lists under degraded can be called, or, without that, what reads."`
 }
 
@@ -48,6 +51,7 @@ func (g *Gateway) Manifest(ctx context.Context, p identity.Principal, sessionID 
 	}
 	m := g.manifestOf(l.current.Load())
 	m.Degraded = g.Degraded(l.current.Load().Agent)
+	m.Throttles = g.Throttles(l.current.Load().Agent)
 	if m.Quotas, err = g.Quotas(ctx, l.current.Load().Agent); err != nil {
 		return nil, err
 	}

@@ -9,6 +9,7 @@ import (
 	"sallyport.example/internal/agent"
 	"sallyport.example/internal/effect"
 	"sallyport.example/internal/fault"
+	"sallyport.example/internal/limit"
 	"sallyport.example/internal/quota"
 )
 
@@ -120,6 +121,17 @@ func (g *Gateway) Quotas(ctx context.Context, only string) ([]quota.Status, erro
 	all, now := []quota.Status{}, g.now()
 	err := g.eachQuota(ctx, only, func(agent string, l quota.Limit, u quota.Use) { all = append(all, quota.StatusOf(agent, l, u, now)) })
 	return all, err
+}
+
+// Throttles are how fast the declared agents may call, of those whose declaration says so; of one agent, or of all ("").
+func (g *Gateway) Throttles(only string) []limit.Throttle {
+	all, now := []limit.Throttle{}, g.now()
+	for _, d := range g.Agents().All() {
+		if n, of := d.CallsPerMinute(), agent.Base(d.AgentID); n > 0 && (only == "" || of == only) {
+			all = append(all, g.sessions.paceOf(of).Throttle(of, n, now))
+		}
+	}
+	return all
 }
 
 // QuotaMarks are the marks that the quotas of the declared agents stand at now.

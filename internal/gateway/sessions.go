@@ -249,6 +249,23 @@ func (a *liveSessions) ownOf(agent string) *live {
 	return a.own[agent]
 }
 
+// paceOf is the pace of an agent's calls in all of its sessions.
+func (a *liveSessions) paceOf(agent string) *limit.Pace {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.pace(agent)
+}
+
+// pace holds mu.
+func (a *liveSessions) pace(agent string) *limit.Pace {
+	p := a.paces[agent]
+	if p == nil {
+		p = &limit.Pace{}
+		a.paces[agent] = p
+	}
+	return p
+}
+
 // add makes a session live, once. Own sessions of an agent share their rates; tierOf is asked under the lock, so that no session
 // begins with the limits of settings that are over (limit).
 func (a *liveSessions) add(s session.Session, tierOf func(id string) Tier) (l *live, isNew bool) {
@@ -256,11 +273,7 @@ func (a *liveSessions) add(s session.Session, tierOf func(id string) Tier) (l *l
 	defer a.mu.Unlock()
 	l = a.byID[s.ID]
 	if isNew = l == nil; isNew {
-		l = &live{meter: limit.NewMeter(s.Budget, s.Used), pace: a.paces[agent.Base(s.Agent)]}
-		if l.pace == nil {
-			l.pace = &limit.Pace{}
-			a.paces[agent.Base(s.Agent)] = l.pace
-		}
+		l = &live{meter: limit.NewMeter(s.Budget, s.Used), pace: a.pace(agent.Base(s.Agent))}
 		if s.Own {
 			l.rates = a.rates[s.Agent]
 		}

@@ -9,6 +9,7 @@ import (
 	"sallyport.example/internal/agent/deployed"
 	"sallyport.example/internal/approval"
 	"sallyport.example/internal/identity"
+	"sallyport.example/internal/limit"
 	"sallyport.example/internal/quota"
 )
 
@@ -31,9 +32,10 @@ type ImportApprovalsBody struct {
 	Bundle string `json:"bundle" maxLength:"1048576" doc:"As the export gave it."`
 }
 
-// QuotaList is the use of each quota.
+// QuotaList is the use of each quota, and how fast agents may call.
 type QuotaList struct {
-	Quotas []quota.Status `json:"quotas"`
+	Quotas    []quota.Status   `json:"quotas"`
+	Throttles []limit.Throttle `json:"throttles"`
 }
 
 // declaredRoutes are the routes by which people approve declarations.
@@ -56,12 +58,12 @@ func (a *API) declaredRoutes(s *side) {
 		func(ctx context.Context, p identity.Principal, in *struct{ Body ImportApprovalsBody }) (approved.Imported, error) {
 			return a.o.Approved.Import(ctx, p.String(), in.Body.Bundle)
 		})
-	handle(s, route{method: http.MethodGet, path: "/v1/quotas", roles: readers, summary: "What agents have used of their quotas"},
+	handle(s, route{method: http.MethodGet, path: "/v1/quotas", roles: readers, summary: "What agents have used of their quotas, and how fast they may call"},
 		func(ctx context.Context, _ identity.Principal, in *struct {
 			Agent string `query:"agent" maxLength:"64"`
 		}) (QuotaList, error) {
 			found, err := a.g.Quotas(ctx, in.Agent)
-			return QuotaList{Quotas: found}, err
+			return QuotaList{Quotas: found, Throttles: a.g.Throttles(in.Agent)}, err
 		})
 	handle(s, route{method: http.MethodGet, path: "/v1/agents/audit", roles: readers, summary: "The deployment checklists, answered from the running gateway"},
 		func(ctx context.Context, _ identity.Principal, _ *none) (deployed.Report, error) {

@@ -12,6 +12,26 @@ type Pace struct {
 	next time.Time // when the event after those that were admitted would come, were they spread evenly
 }
 
+// Throttle is how fast an agent may call, as people see it.
+type Throttle struct {
+	Agent          string     `json:"agent_id"`
+	CallsPerMinute int        `json:"calls_per_minute"`
+	AtOnce         int        `json:"at_once" doc:"How many calls may come at once after a rest."`
+	Next           *time.Time `json:"next,omitempty" doc:"When the next call may run. Absent: now."`
+}
+
+// Throttle is the pace of an agent's calls at a moment, where n a minute may come.
+func (p *Pace) Throttle(of string, n int, now time.Time) Throttle {
+	t := Throttle{Agent: of, CallsPerMinute: n, AtOnce: atOnce(n)}
+	if wait, ok := p.Room(n, now); !ok {
+		next := now.Add(wait)
+		t.Next = &next
+	}
+	return t
+}
+
+func atOnce(n int) int { return max(1, n/6) }
+
 // Room tells what Take would answer, and takes nothing.
 func (p *Pace) Room(n int, now time.Time) (wait time.Duration, ok bool) {
 	p.mu.Lock()
@@ -37,7 +57,7 @@ func (p *Pace) room(n int, now time.Time) (next time.Time, wait time.Duration) {
 		return p.next, 0
 	}
 	each := time.Minute / time.Duration(n)
-	ahead := each * time.Duration(max(1, n/6)) // how far next may be ahead of the clock
+	ahead := each * time.Duration(atOnce(n)) // how far next may be ahead of the clock
 	next = p.next
 	if next.Before(now) {
 		next = now

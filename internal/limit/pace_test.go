@@ -28,6 +28,12 @@ func TestPace(t *testing.T) {
 		if admitted != atOnce {
 			t.Errorf("%d a minute: %d at once, want %d", n, admitted, atOnce)
 		}
+		if s := p.Throttle("a", n, now); s.AtOnce != atOnce || s.CallsPerMinute != n || s.Next == nil || !s.Next.Equal(now.Add(time.Minute/time.Duration(n))) {
+			t.Errorf("%d a minute: shown as %+v", n, s)
+		}
+		if s := p.Throttle("a", n, now.Add(time.Minute)); s.Next != nil {
+			t.Errorf("%d a minute: shown as %+v after a rest", n, s)
+		}
 		for now.Before(t0.Add(10 * time.Minute)) { // whoever waits as long as it is told is admitted
 			wait, ok := p.Take(n, now)
 			if ok {

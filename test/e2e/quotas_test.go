@@ -212,6 +212,23 @@ func TestCallsOfAnAgentAreSpread(t *testing.T) {
 			t.Errorf("session %s: %q %s", name, r.code(), r.text())
 		}
 	}
+	if all, err := w.root.Throttles(t.Context(), ""); err != nil || len(all) != 1 || all[0].AgentID != "tester" || all[0].CallsPerMinute != 4 || all[0].AtOnce != 1 || all[0].Next == nil {
+		t.Errorf("%+v, %v", all, err)
+	}
+	_, token := w.open("tester")
+	if m, err := w.client(w.agent, token).Manifest(t.Context(), client.Own); err != nil || len(m.Throttles) != 1 || m.Throttles[0].CallsPerMinute != 4 {
+		t.Errorf("%+v, %v", m, err)
+	}
+	for command, want := range map[string]string{
+		"status": "tester: at most 4 calls a minute, spread evenly, 1 at once; the next may run ", "agents show tester": "at most 4 calls a minute", "agents audit --evidence": "1 of them spread over their sessions",
+	} {
+		if _, out, errs := cli(t, p, nil, append(strings.Fields(command), "--data", p.data)...); !strings.Contains(out, want) {
+			t.Errorf("%s: %s%s", command, out, errs)
+		}
+	}
+	if page := w.pages()("/agents/tester"); !strings.Contains(page, "At most 4, spread evenly") {
+		t.Error("the agent's page does not show it")
+	}
 	for range 3 {
 		if r := must(t, sessions["free"], "echo_say", map[string]any{}); r.code() != "" {
 			t.Errorf("another agent: %q %s", r.code(), r.text())

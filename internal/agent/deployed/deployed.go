@@ -65,6 +65,7 @@ type Agent struct {
 	Runs        Runs     // of the last 24 hours
 	Alone       []string // its open sessions that nobody but itself opened
 	Quota       bool     // a quota bounds it
+	Throttled   bool     // its declaration spreads its calls
 }
 
 // Runs are figures of an agent's runs.
@@ -482,6 +483,9 @@ func quotas(f *Facts) Box {
 	b := Box{Question: "Resource quotas configured", Answer: Yes, Reason: "Every agent has a quota."}
 	without := f.ids(func(a *Agent) bool { return !a.Quota })
 	b.Evidence = []string{fmt.Sprintf("%d of %s with a quota", len(f.Agents)-len(without), sentence.Count(len(f.Agents), "declared agent")), "calls a minute, time and results are bounded for each session besides"}
+	if unspread := f.ids(func(a *Agent) bool { return !a.Throttled }); len(unspread) < len(f.Agents) {
+		b.Evidence = append(b.Evidence, fmt.Sprintf("%d of them spread over their sessions by apiCalls.minute, which is no quota", len(f.Agents)-len(unspread)))
+	}
 	if len(without) > 0 || len(f.Agents) == 0 {
 		b.Answer, b.Reason, b.Remedy = No, "There is no quota for "+few(without, "any agent")+".", "Write quotas: {apiCalls: {hour: 1000, day: 10000}, computeSeconds: {day: 3600}} in the declarations."
 	}
