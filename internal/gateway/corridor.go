@@ -62,6 +62,7 @@ type asking struct {
 	// silenceFull says that more calls of the agent wait for silence than people could stop: this one waits for a yes.
 	silenceFull bool
 	inputs      *call.Inputs // what the call reads of the workspace, as it was when people were last to be asked
+	opened      string       // the question that this call opened; "": none
 }
 
 // stops are those that reached the call's agent.

@@ -91,8 +91,15 @@ func (c *crossing) asked(ctx context.Context, v fault.Verdict) fault.Verdict {
 	case err != nil:
 		return fault.RefuseErr(stage, err)
 	}
+	c.opened = a.ID
 	v.ApprovalID = &a.ID
 	return v
+}
+
+// meets tells whether the call does nothing but meet a question that an earlier one opened, which is on record. Only of requests to models: their SDKs repeat by themselves what
+// waits for a person.
+func (c *crossing) meets(v fault.Verdict) bool {
+	return v.Decision == fault.Ask && v.ApprovalID != nil && *v.ApprovalID != c.opened && c.op.Model != nil
 }
 
 // wait holds a call that a person was asked about. It tells whether there is something to judge again.

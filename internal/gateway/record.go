@@ -57,6 +57,9 @@ func (c *crossing) refuse(ctx context.Context, v fault.Verdict) Answer {
 		return c.refuseBehind(fault.RefuseErr(v.Stage, audited(err)))
 	}
 	c.heard()
+	if c.meets(v) {
+		return c.answer(v)
+	}
 	if err := c.g.refusals.Record(ctx, c.refusal(v)); err != nil {
 		return c.answer(fault.RefuseErr(v.Stage, audited(err)))
 	}

@@ -2,8 +2,6 @@ package e2e
 
 import (
 	"encoding/json"
-	"io"
-	"net/http"
 	"strings"
 	"testing"
 )
@@ -100,19 +98,12 @@ func TestCacheMarksAndSignaturesPass(t *testing.T) {
 	}
 
 	// And back: whole.
-	say := func(media, text string) {
-		p.says(func(h http.ResponseWriter, _ modelRequest) bool {
-			h.Header().Set("Content-Type", media)
-			_, _ = io.WriteString(h, text)
-			return true
-		})
-	}
 	for name, answer := range map[string]string{
 		"messages":  `{"id":"m","type":"message","role":"assistant","model":"` + claude + `","content":[` + aThought + `,` + aHiddenThought + `,{"type":"text","text":"Yes."}],"stop_reason":"end_turn","stop_sequence":null,"usage":{"input_tokens":3,"output_tokens":2,"cache_read_input_tokens":7}}`,
 		"responses": `{"id":"r","object":"response","created_at":1,"status":"completed","model":"` + gpt + `","output":[{"id":"rs_1","type":"reasoning","summary":[],"encrypted_content":"gAAAAB-_SIGNATURE=="}],"usage":{"input_tokens":3,"output_tokens":2,"total_tokens":5}}`,
 	} {
 		answer = withSignature(answer)
-		say("application/json", answer)
+		p.saysText("application/json", answer)
 		f := modelForms[name]
 		if status, got := w.post(f.path, token, strings.ReplaceAll(f.body, "%q", `"Think."`), nil); status != 200 || string(got) != answer {
 			t.Errorf("%s: %d %.4000s", name, status, got)
@@ -131,7 +122,7 @@ func TestCacheMarksAndSignaturesPass(t *testing.T) {
 		block("content_block_delta", `,"delta":{"type":"signature_delta","signature":"`+signature[:20]+`"}`) +
 		block("content_block_delta", `,"delta":{"type":"signature_delta","signature":"`+signature[20:]+`"}`) +
 		strings.Join(messages.act, "")
-	say("text/event-stream", answer)
+	p.saysText("text/event-stream", answer)
 	if status, got := w.post(messages.path, token, messages.body, nil); status != 200 || string(got) != answer {
 		t.Errorf("%d\n%.5000s\nnot\n%.5000s", status, got, answer)
 	}
@@ -139,7 +130,7 @@ func TestCacheMarksAndSignaturesPass(t *testing.T) {
 	thinks := responseEvent(4, `"type":"response.output_item.added","output_index":1,"item":{"id":"rs_1","type":"reasoning","summary":[],"encrypted_content":""}`) +
 		responseEvent(5, withSignature(`"type":"response.output_item.done","output_index":1,"item":{"id":"rs_1","type":"reasoning","summary":[],"encrypted_content":"gAAAAB-_SIGNATURE=="}`)) +
 		responseEvent(6, `"type":"response.completed","response":`+wholeText("responses", "Yes."))
-	say("text/event-stream", responses.begin+responses.text("Yes.")+thinks)
+	p.saysText("text/event-stream", responses.begin+responses.text("Yes.")+thinks)
 	if status, got := w.post(responses.path, token, responses.body, nil); status != 200 || string(got) != responses.begin+responses.text("Yes.")+thinks {
 		t.Errorf("%d\n%.5000s", status, got)
 	}

@@ -78,6 +78,15 @@ func (p *modelProvider) says(f func(w http.ResponseWriter, r modelRequest) bool)
 	p.answer = f
 }
 
+// saysText has the provider answer with this text.
+func (p *modelProvider) saysText(media, text string) {
+	p.says(func(w http.ResponseWriter, _ modelRequest) bool {
+		w.Header().Set("Content-Type", media)
+		_, _ = io.WriteString(w, text)
+		return true
+	})
+}
+
 // config is the configuration of both models.
 func (p *modelProvider) config(labels string) string {
 	return fmt.Sprintf(`models:
