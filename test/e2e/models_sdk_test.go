@@ -28,13 +28,18 @@ type sdkAnswer struct {
 }
 
 func startSDKs(t testing.TB, w *world, token string) *sdks {
+	return startSDKsAt(t, w.agent, token, claude, gpt)
+}
+
+// startSDKsAt starts them with this address, and the names of Anthropic's and OpenAI's model.
+func startSDKsAt(t testing.TB, url, token, anthropic, openai string) *sdks {
 	npm(t, "openai/package.json")
 	npm(t, "@anthropic-ai/sdk/package.json")
 	npm(t, "@ai-sdk/anthropic/package.json")
 	npm(t, "@ai-sdk/openai/package.json")
 	npm(t, "@openai/agents/package.json")
 	npm(t, "ai/package.json")
-	cmd := exec.Command(node(t), filepath.Join(root(), "test", "npm", "models.mjs"), w.agent, token, claude, gpt)
+	cmd := exec.Command(node(t), filepath.Join(root(), "test", "npm", "models.mjs"), url, token, anthropic, openai)
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)

@@ -96,9 +96,10 @@ for await (const line of process.stdin.setEncoding("utf8").iterator({ destroyOnR
     let out;
     try {
       out = { answer: await requests[name](text) };
-    } catch (e) {
+    } catch (thrown) {
+      const e = thrown.lastError ?? thrown; // of a request that Vercel's sent several times
       const body = e.responseBody ? JSON.parse(e.responseBody) : e.error;
-      out = { status: e.status ?? e.statusCode, kind: e.constructor.name, code: body?.error?.sallyport?.code ?? body?.sallyport?.code, message: String(e.message) };
+      out = { status: e.status ?? e.statusCode, kind: thrown.constructor.name, code: body?.error?.sallyport?.code ?? body?.sallyport?.code, message: String(e.message) };
     }
     console.log(JSON.stringify(out));
   }
