@@ -13,6 +13,7 @@ import (
 
 	"sallyport.example/client"
 	"sallyport.example/internal/diff"
+	"sallyport.example/internal/identity"
 	"sallyport.example/internal/sentence"
 )
 
@@ -365,7 +366,7 @@ func (t *table) agent(a *client.Agent) {
 		t.field("approval", a.Approval.Text)
 	}
 	if q := a.Quarantine; q != nil {
-		t.field("put aside", t.show(q.Since)+" by "+q.By+reasonText(q.Reason))
+		t.field("put aside", t.show(q.Since)+" by "+identity.Shown(q.By)+reasonText(q.Reason))
 	}
 	if d := a.Degraded; d != nil {
 		t.field("degraded", "since "+t.show(d.Since)+": "+d.By+" is aside, since "+d.Why)

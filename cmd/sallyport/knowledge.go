@@ -21,6 +21,7 @@ import (
 
 	"sallyport.example/client"
 	"sallyport.example/internal/fault"
+	"sallyport.example/internal/identity"
 	"sallyport.example/internal/knowledge"
 )
 
@@ -305,7 +306,7 @@ func (c *cli) knowledgeList() *cobra.Command {
 		}, func(t *table, all []client.KnowledgeDocument) {
 			t.row("DOCUMENT", "VERSION", "SOURCE", "KEY", "LABELS", "STATE", "BY", "AT")
 			for _, d := range all {
-				t.row(d.DocumentID, d.Version, d.Metadata.Source, d.Key, d.Labels, documentState(&d), d.Metadata.CreatedBy, d.Metadata.CreatedAt)
+				t.row(d.DocumentID, d.Version, d.Metadata.Source, d.Key, d.Labels, documentState(&d), identity.Shown(d.Metadata.CreatedBy), d.Metadata.CreatedAt)
 			}
 		})
 	cmd.Flags().StringVar(&source, "source", "", "of one collection")
@@ -331,7 +332,7 @@ func documentFields(t *table, d *client.KnowledgeDocument) {
 	t.field("key", d.Key)
 	t.field("labels", d.Labels)
 	t.field("state", documentState(d))
-	t.field("by", d.Metadata.CreatedBy)
+	t.field("by", identity.Shown(d.Metadata.CreatedBy))
 	t.field("at", d.Metadata.CreatedAt)
 	if d.EraseAsked != "" {
 		t.field("erasure", "asked for by "+d.EraseAsked+"; a second admin has to ask, too")
@@ -383,7 +384,7 @@ func (c *cli) knowledgeHistory() *cobra.Command {
 				if e.Own != "" {
 					why = "says that the words are theirs, and not those of " + e.Own
 				}
-				t.row(e.At, e.Kind, v, e.Size, e.Labels, e.By, why)
+				t.row(e.At, e.Kind, v, e.Size, e.Labels, identity.Shown(e.By), why)
 			}
 		})
 }
@@ -436,7 +437,7 @@ newest snapshot of the moment of its first reading, to its end. What is withdraw
 		}, func(t *table, all []client.KnowledgeSnapshot) {
 			t.row("SNAPSHOT", "DOCUMENTS", "ROOT", "BY", "AT")
 			for _, s := range all {
-				t.row(s.ID, s.Documents, s.Root, s.By, s.At)
+				t.row(s.ID, s.Documents, s.Root, identity.Shown(s.By), s.At)
 			}
 		})
 	cmd.Flags().BoolVar(&list, "list", false, "list those that there are")
@@ -596,7 +597,7 @@ func (c *cli) knowledgeErasures() *cobra.Command {
 		}, func(t *table, all []knowledge.Erasure) {
 			t.row("DOCUMENT", "ASKED BY", "ERASED BY", "AT")
 			for _, e := range all {
-				t.row(e.Document, e.AskedBy, e.By, e.At)
+				t.row(e.Document, identity.Shown(e.AskedBy), identity.Shown(e.By), e.At)
 			}
 		})
 }

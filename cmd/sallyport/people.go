@@ -19,6 +19,7 @@ import (
 	"sallyport.example/internal/console"
 	"sallyport.example/internal/display"
 	"sallyport.example/internal/fault"
+	"sallyport.example/internal/identity"
 	"sallyport.example/internal/killsocket"
 	"sallyport.example/internal/sentence"
 )
@@ -315,7 +316,7 @@ func (s *state) openSessions(t *table) {
 		switch {
 		case !one.Own || one.State != "open":
 		case one.Next != nil:
-			t.field("", one.AgentID+": the next conversation gets a fresh session, ordered by "+one.Next.By)
+			t.field("", one.AgentID+": the next conversation gets a fresh session, ordered by "+identity.Shown(one.Next.By))
 		case len(one.Labels) > 0 || one.BudgetLeftMS == 0:
 			t.field("", "begin another piece of work: sallyport run --agent "+one.AgentID+" -- COMMAND, or sallyport sessions next --agent "+one.AgentID)
 		}
@@ -347,7 +348,7 @@ func switches(t *table, k *client.KillStatus) {
 		if !s.Active {
 			return "running"
 		}
-		text := "STOPPED since " + t.show(s.Since) + " by " + s.By + reasonText(s.Reason)
+		text := "STOPPED since " + t.show(s.Since) + " by " + identity.Shown(s.By) + reasonText(s.Reason)
 		if !s.Durable {
 			text += " (not yet in the store; it acts all the same)"
 		}

@@ -18,6 +18,7 @@ import (
 	"sallyport.example/client"
 	"sallyport.example/internal/diff"
 	"sallyport.example/internal/display"
+	"sallyport.example/internal/identity"
 	"sallyport.example/internal/review"
 	"sallyport.example/internal/threat"
 )
@@ -244,7 +245,7 @@ func (s *sheet) surroundings(a *client.Approval) {
 	s.field("on record", a.UserRequest)
 	s.field("added to by", strings.Join(a.WordsBy, ", "))
 	s.field("requester", a.Requester)
-	s.field("session", a.SessionID+", opened by "+a.OpenedBy+", in "+cmp.Or(a.SessionPhase, "no known phase"))
+	s.field("session", a.SessionID+", opened by "+identity.Shown(a.OpenedBy)+", in "+cmp.Or(a.SessionPhase, "no known phase"))
 	s.field("it has read", cmp.Or(show(a.Labels), "nothing confidential or untrusted"))
 	if !slices.Equal(a.Labels, a.SessionLabels) {
 		s.field("and by now", cmp.Or(show(a.SessionLabels), "nothing confidential or untrusted"))

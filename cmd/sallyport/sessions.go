@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"sallyport.example/client"
+	"sallyport.example/internal/identity"
 )
 
 func (c *cli) sessions() *cobra.Command {
@@ -234,7 +235,7 @@ func sessionRows(s *client.Session, width int, now time.Time) (rows []string, wh
 	t.field("state", s.State)
 	t.field("phase", phaseWords(s.Phase))
 	t.field("labels", show(labels(s.Labels)))
-	t.field("opened", t.when(s.OpenedAt)+" by "+s.OpenedBy)
+	t.field("opened", t.when(s.OpenedAt)+" by "+identity.Shown(s.OpenedBy))
 	if s.Autonomous {
 		t.field("works for", "nobody: it is autonomous, opened by the agent alone")
 	}
@@ -242,7 +243,7 @@ func sessionRows(s *client.Session, width int, now time.Time) (rows []string, wh
 	t.field("waits for people", show(s.PendingApprovals))
 	t.field("budget left", budgetLeft(*s))
 	if s.Next != nil {
-		t.field("next conversation", "a fresh session, ordered by "+s.Next.By+" "+t.when(s.Next.At))
+		t.field("next conversation", "a fresh session, ordered by "+identity.Shown(s.Next.By)+" "+t.when(s.Next.At))
 	}
 	if s.Plan == nil {
 		return t.rows, true

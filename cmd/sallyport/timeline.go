@@ -14,6 +14,7 @@ import (
 	"sallyport.example/flow"
 	"sallyport.example/internal/approval"
 	"sallyport.example/internal/audit"
+	"sallyport.example/internal/identity"
 	"sallyport.example/internal/session"
 	"sallyport.example/internal/timeline"
 )
@@ -179,7 +180,7 @@ func (t *timelineOf) rows(out *table) {
 		out.line("%s  %s", at.Format("15:04:05"), strings.Join(strings.Fields(strings.Join([]string{fmt.Sprint(i+1, "."), s.What, s.Amount, s.Risk}, " ")), " "))
 		by := s.By
 		if by != "" {
-			by = "by " + by
+			by = "by " + identity.Shown(by)
 		}
 		for _, line := range []string{join(s.Became, strings.Join(s.Answers, ", "), by), s.Reason} {
 			if line != "" {

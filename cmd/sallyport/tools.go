@@ -14,6 +14,7 @@ import (
 	"sallyport.example/client"
 	"sallyport.example/internal/diff"
 	"sallyport.example/internal/display"
+	"sallyport.example/internal/identity"
 	"sallyport.example/internal/threat"
 )
 
@@ -63,7 +64,7 @@ func readBy(t client.Tool) string {
 	case t.Unread:
 		words = append(words, "accepted by a rule alone")
 	default:
-		words = append(words, "accepted by "+cmp.Or(t.AcceptedBy, "the program"))
+		words = append(words, "accepted by "+cmp.Or(identity.Shown(t.AcceptedBy), "the program"))
 	}
 	switch {
 	case t.PendingHash != "" && t.Hash != "":

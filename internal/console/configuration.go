@@ -32,7 +32,7 @@ func HowLoaded(by string) string {
 	case "gateway:signal":
 		return "by a signal (SIGHUP)"
 	}
-	return "by " + by
+	return "by " + identity.Shown(by)
 }
 
 // ReloadRefusal is a reload that changed nothing.

@@ -67,17 +67,10 @@ func (c *Console) words() template.FuncMap {
 // audit entry has the exact words.
 func by(actor any) any {
 	text := display.Line(fmt.Sprint(actor), shownLength)
-	kind, name, ok := strings.Cut(text, ":")
-	switch {
-	case !ok:
-		return keepingOrder(text)
-	case kind == string(identity.Person):
-		return keepingOrder(name)
-	case kind == string(identity.Session):
-		name = template.HTMLEscapeString(name)
-		return template.HTML(`<a href="/sessions/` + name + `">agent’s session</a>`)
+	if id, is := strings.CutPrefix(text, string(identity.Session)+":"); is {
+		return template.HTML(`<a href="/sessions/` + template.HTMLEscapeString(id) + `">agent’s session</a>`)
 	}
-	return keepingOrder(kind + " " + name)
+	return keepingOrder(identity.Shown(text))
 }
 
 // keepingOrder sets letters from right to left apart, each run of them by itself: a browser would move the numbers and the words that stand beside them. A run

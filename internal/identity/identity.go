@@ -91,6 +91,19 @@ func (p Principal) Has(role Role) bool {
 // String is for logs: kind and id.
 func (p Principal) String() string { return string(p.Kind) + ":" + p.ID }
 
+// Shown names for people who did something, as records have it (kind:id): a person by the name alone, anybody else with the kind in front. Records, logs and the
+// API keep kind:id.
+func Shown(actor string) string {
+	kind, name, ok := strings.Cut(actor, ":")
+	switch {
+	case !ok:
+		return actor
+	case kind == string(Person):
+		return name
+	}
+	return kind + " " + name
+}
+
 // Whose is who the credential counts for where something is shared out, as kind:id: the sessions of an agent are the agent, so that opening sessions gives
 // nobody more room.
 func (p Principal) Whose() string {

@@ -77,3 +77,13 @@ func FuzzCheckID(f *testing.F) {
 		}
 	})
 }
+
+func TestShown(t *testing.T) {
+	for actor, want := range map[string]string{
+		"person:ann": "ann", "host:ci": "host ci", "rule:breaker": "rule breaker", "gateway": "gateway", "": "", "person:a:b": "a:b", "person": "person",
+	} {
+		if got := Shown(actor); got != want {
+			t.Errorf("%q is shown as %q, want %q", actor, got, want)
+		}
+	}
+}

@@ -7,13 +7,13 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"sallyport.example/internal/agent"
 	"sallyport.example/internal/audit"
+	"sallyport.example/internal/identity"
 )
 
 // ErrKilled is the cause with which the switch cancels running calls.
@@ -222,7 +222,7 @@ func base(id string) string { return agent.Base(id) }
 // is escaped where it is shown.
 func (s *Standing) StoppedBy(agent string) string {
 	said := func(what, by, reason string) string {
-		return what + " by " + cmp.Or(strings.TrimPrefix(by, "person:"), "nobody known") + ": " + cmp.Or(reason, "no reason given")
+		return what + " by " + cmp.Or(identity.Shown(by), "nobody known") + ": " + cmp.Or(reason, "no reason given")
 	}
 	switches := s.KillStatus()
 	if sw := switches.Agents[agent]; sw.Active {

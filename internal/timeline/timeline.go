@@ -15,6 +15,7 @@ import (
 	"sallyport.example/internal/approval"
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/fault"
+	"sallyport.example/internal/identity"
 	"sallyport.example/internal/session"
 )
 
@@ -354,7 +355,7 @@ func (r *builder) answerPlan(fate Fate, words string) {
 	r.plan = -1
 }
 
-// answerWords tells how and by whom a question was answered; a person is named without the kind.
+// answerWords tells how and by whom a question was answered.
 func answerWords(answer, by string) string {
 	word, ok := map[string]string{
 		"approve": "approved", "reject": "rejected", "defer": "postponed", "supersede": "replaced", "withdraw": "withdrawn", "modify": "changed",
@@ -362,7 +363,7 @@ func answerWords(answer, by string) string {
 	if !ok {
 		word = answer
 	}
-	return word + " by " + strings.TrimPrefix(by, "person:")
+	return word + " by " + identity.Shown(by)
 }
 
 // detail is one string member of the entry's detail.
