@@ -125,8 +125,9 @@ func (s *Set) Ask(ctx context.Context, r wire.Request, room call.Room) (wire.Res
 
 // whole reads an answer, or an error, that comes whole.
 func (s *Set) whole(ctx context.Context, m Model, r wire.Request, resp *http.Response, room call.Room) (wire.Response, error) {
-	out := wire.Response{Status: resp.StatusCode, Headers: plainHeaders(resp.Header)}
-	body, err := read(resp, room)
+	key := quotes(m.Key)
+	out := wire.Response{Status: resp.StatusCode, Headers: plainHeaders(resp.Header, key)}
+	body, err := read(resp, room, key)
 	if err != nil {
 		if ctx.Err() != nil {
 			err = failed(ctx, err)
@@ -139,8 +140,6 @@ func (s *Set) whole(ctx context.Context, m Model, r wire.Request, resp *http.Res
 		// Its words can quote the key, and the agent can do nothing about it.
 		return out, fault.New(fault.UpstreamFailed, "The provider refused the gateway's credential, or what it may use (status %d).", resp.StatusCode).
 			Try("An operator can check the key of the model, under models in sallyport.yaml.")
-	case m.Key != "" && bytes.Contains(body, []byte(m.Key)):
-		return out, fault.New(fault.ResultInvalid, "The provider's answer quotes the gateway's credential; it was discarded.")
 	case resp.StatusCode >= 400 && resp.StatusCode <= 599:
 		return out, nil
 	case resp.StatusCode != http.StatusOK:
@@ -164,11 +163,13 @@ func (s *Set) Stream(ctx context.Context, r wire.Request, room call.Room, each f
 		out, err := s.whole(ctx, m, r, resp, room)
 		return out, wire.Usage{}, err
 	}
-	out := wire.Response{Status: resp.StatusCode, Headers: plainHeaders(resp.Header)}
+	key := quotes(m.Key)
+	out := wire.Response{Status: resp.StatusCode, Headers: plainHeaders(resp.Header, key)}
 	if media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); media != "text/event-stream" {
 		return out, wire.Usage{}, fault.New(fault.ResultInvalid, "The provider does not stream its answer; it was discarded.")
 	}
 	events := wire.NewStream(r, m.AnswersAs, &roomy{resp.Body, room})
+	events.Look = key.look
 	for {
 		e, err := events.Next()
 		switch {
@@ -181,8 +182,9 @@ func (s *Set) Stream(ctx context.Context, r wire.Request, room call.Room, each f
 				err = fault.Wrap(err, fault.UpstreamFailed, "The connection to the provider broke while its answer came.")
 			}
 			return out, events.Usage(), err
-		case m.Key != "" && bytes.Contains(e.Raw, []byte(m.Key)):
-			return out, events.Usage(), fault.New(fault.ResultInvalid, "The provider's answer quotes the gateway's credential; it was cut.")
+		}
+		if err := key.goesOn(e.Args); err != nil {
+			return out, events.Usage(), err
 		}
 		if err := each(e); err != nil {
 			if ctx.Err() != nil {
@@ -203,10 +205,10 @@ func (s *Set) find(r wire.Request) (Model, error) {
 }
 
 // plainHeaders are those of a provider's headers that are handed on.
-func plainHeaders(h http.Header) map[string]string {
+func plainHeaders(h http.Header, key *quoted) map[string]string {
 	all := map[string]string{}
 	for name, form := range passed {
-		if v := h.Get(name); form.MatchString(v) {
+		if v := h.Get(name); form.MatchString(v) && !key.in([]byte(v)) {
 			all[name] = v
 		}
 	}
@@ -267,8 +269,8 @@ func failed(ctx context.Context, err error) error {
 	return fault.Wrap(err, fault.UpstreamFailed, "The connection to the provider broke before its answer had come.")
 }
 
-// read reads an answer as strict JSON.
-func read(resp *http.Response, room call.Room) (json.RawMessage, error) {
+// read reads an answer as strict JSON. The key is looked for before anything can quote the answer.
+func read(resp *http.Response, room call.Room, key *quoted) (json.RawMessage, error) {
 	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	b, err := io.ReadAll(io.LimitReader(&roomy{resp.Body, room}, maxAnswer+1))
 	switch {
@@ -276,6 +278,8 @@ func read(resp *http.Response, room call.Room) (json.RawMessage, error) {
 		return nil, fault.Wrap(err, fault.UpstreamFailed, "The connection to the provider broke while its answer came.")
 	case len(b) > maxAnswer:
 		return nil, fault.New(fault.ResultTooLarge, "The provider's answer is over %d bytes; it was discarded.", maxAnswer)
+	case resp.StatusCode != http.StatusUnauthorized && resp.StatusCode != http.StatusForbidden && key.in(b): // of those nothing is handed on
+		return nil, fault.New(fault.ResultInvalid, "The provider's answer quotes the gateway's credential; it was discarded.")
 	case media != "application/json":
 		if resp.StatusCode >= 400 { // of a proxy before it, as a page
 			return errorOf(resp.StatusCode), nil

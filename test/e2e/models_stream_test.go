@@ -247,6 +247,9 @@ func TestModelsStream(t *testing.T) {
 	}
 }
 
+// escapedKey is the provider's key with letters that JSON escapes.
+var escapedKey = strings.NewReplacer("s", `\u0073`, "0", `\u0030`).Replace(keyOf)
+
 // A stream that breaks, stalls, lies or is malformed ends with an error in the provider's form, and nothing that can act has left. The outcome says how much had.
 func TestModelStreamsThatFail(t *testing.T) {
 	for name, f := range streamed {
@@ -265,6 +268,9 @@ func TestModelStreamsThatFail(t *testing.T) {
 			"another model":         {[]string{f.otherModel}, "output.invalid", true},
 			"another model in time": {[]string{f.begin, strings.ReplaceAll(f.otherModel, "claude-x", "claude-y")}, "output.invalid", false},
 			"the key":               {[]string{f.begin, f.text("It is " + keyOf + " ")}, "result.invalid", false},
+			"the key in pieces":     {[]string{f.begin, f.text("It is " + keyOf[:9]), f.text(keyOf[9:12]), f.text(keyOf[12:] + " ")}, "result.invalid", false},
+			"the key in escapes":    {[]string{f.begin, f.text("Hello there "), strings.Replace(f.text("It is KEY "), "KEY", escapedKey, 1)}, "result.invalid", false},
+			"the key as arguments":  {[]string{f.begin, f.text("Hello there "), strings.NewReplacer(`{\"a\"`, `{\"a\":\"`+keyOf[:9], `:1}"`, keyOf[9:]+`\"}"`).Replace(strings.Join(f.act, ""))}, "result.invalid", false},
 			"an event too large":    {[]string{f.begin, f.text(strings.Repeat("x", 2<<20))}, "result.too_large", false},
 		} {
 			t.Run(name+"/"+what, func(t *testing.T) {

@@ -364,11 +364,19 @@ func TestModelProvidersMisbehave(t *testing.T) {
 		"a page":            {say(502, "text/html", "<h1>"), 502, "", "no JSON"},
 		"its key is wrong":  {say(401, media, `{"error":{"message":"Incorrect API key provided: `+keyOf+`"}}`), 502, "upstream.failed", "credential"},
 		"it quotes the key": {say(400, media, `{"error":{"message":"`+keyOf+`"}}`), 502, "result.invalid", ""},
-		"another model":     {say(200, media, fmt.Sprintf(answer, "gpt-3")), 502, "output.invalid", "answers_as"},
-		"no model":          {say(200, media, `{"choices":[]}`), 502, "output.invalid", ""},
-		"not an answer":     {say(200, media, `{"model":"`+gpt+`"}`), 502, "result.invalid", ""},
-		"a name twice":      {say(200, media, `{"model":"`+gpt+`","model":"`+gpt+`","choices":[]}`), 502, "result.invalid", ""},
-		"cut":               {say(200, media, `{"model":"`+gpt+`","choices":[`), 502, "result.invalid", ""},
+		"in escapes":        {say(400, media, `{"error":{"message":"`+escapedKey+`"}}`), 502, "result.invalid", ""},
+		"as its model":      {say(200, media, fmt.Sprintf(answer, keyOf+strings.Repeat("x", 100))), 502, "result.invalid", ""},
+		"as its id": {func(w http.ResponseWriter, r modelRequest) bool {
+			w.Header().Set("X-Request-Id", keyOf)
+			w.Header().Set("Request-Id", "req_"+keyOf)
+			return say(429, media, `{"error":{"message":"slow down","type":"rate_limit_error"}}`)(w, r)
+		}, 429, "", "slow down"},
+		"as a name twice": {say(200, media, `{"`+keyOf+`":1,"`+keyOf+`":2}`), 502, "result.invalid", ""},
+		"another model":   {say(200, media, fmt.Sprintf(answer, "gpt-3")), 502, "output.invalid", "answers_as"},
+		"no model":        {say(200, media, `{"choices":[]}`), 502, "output.invalid", ""},
+		"not an answer":   {say(200, media, `{"model":"`+gpt+`"}`), 502, "result.invalid", ""},
+		"a name twice":    {say(200, media, `{"model":"`+gpt+`","model":"`+gpt+`","choices":[]}`), 502, "result.invalid", ""},
+		"cut":             {say(200, media, `{"model":"`+gpt+`","choices":[`), 502, "result.invalid", ""},
 		"a redirect": {func(w http.ResponseWriter, _ modelRequest) bool {
 			w.Header().Set("Location", p.url)
 			w.WriteHeader(307)
@@ -387,11 +395,19 @@ func TestModelProvidersMisbehave(t *testing.T) {
 		if code, _ := modelRefusal(t, body); code != c.code {
 			t.Errorf("%s: %s", name, body)
 		}
+		if strings.Contains(fmt.Sprint(header), keyOf) {
+			t.Errorf("%s: %v", name, header)
+		}
 		if c.code == "" && header.Get("Retry-After") != "7" || header.Get("Set-Cookie") != "" {
 			t.Errorf("%s: %v", name, header)
 		}
 		if retry := header.Get("X-Should-Retry"); (retry == "false") != (c.code != "" && c.code != "upstream.failed") {
 			t.Errorf("%s: x-should-retry is %q", name, retry)
+		}
+	}
+	for _, e := range w.entries() {
+		if b, _ := json.Marshal(e); strings.Contains(string(b), keyOf) {
+			t.Errorf("the key is on record: %s", b)
 		}
 	}
 	w.sane()

@@ -44,6 +44,9 @@ const (
 
 // Stream reads the events of an answer. It is not for concurrent use.
 type Stream struct {
+	// Look looks at the data of each event before anything else does; its error ends the stream. nil: nothing does.
+	Look func(data []byte) error
+
 	r    Request
 	as   []string
 	in   *bufio.Reader
@@ -87,6 +90,11 @@ func (s *Stream) Next() (Event, error) {
 			return Event{}, err
 		case s.ended:
 			return Event{}, fault.New(fault.ResultInvalid, "The provider's answer goes on after its end; it was cut.")
+		}
+		if s.Look != nil {
+			if err := s.Look(data); err != nil {
+				return Event{}, err
+			}
 		}
 		if s.r.Form == Chat && string(data) == "[DONE]" {
 			s.ended = true
