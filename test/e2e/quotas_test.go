@@ -331,3 +331,75 @@ func slowServer(t testing.TB) string {
 	})
 	return serve(t, mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return s }, nil))
 }
+
+// TestQuotaRacedOverACrash: the gateway dies while 64 callers race for a quota, and they go on with the one that starts then. No more calls than the quota has room for
+// reach the server in all, and no more are counted.
+func TestQuotaRacedOverACrash(t *testing.T) {
+	const most, callers = 300, 64
+	crm := &scripted{tools: plainTools("get"), answer: func(message) string {
+		time.Sleep(5 * time.Millisecond)
+		return says("fine")(message{})
+	}}
+	p := newPlace(t, fmt.Sprintf("upstreams: {crm: {url: %q}}\noperations: {crm.get: {sensitivity: none, effect: read, output: trusted}}\n", crm.url(t)), limited("tester", "{apiCalls: {day: 300}}"))
+	w := launch(t, p)
+	w.acceptDefinitions(anyDefinition)
+	use := func() client.Quota {
+		t.Helper()
+		all, err := w.root.Quotas(t.Context(), "tester")
+		if err != nil || len(all) != 1 {
+			t.Fatalf("%+v %v", all, err)
+		}
+		return all[0]
+	}
+	day := use().Frees
+	token := w.token("tester")
+	race := func(stop <-chan struct{}) *sync.WaitGroup {
+		agent, done := w.client(w.agent, token), &sync.WaitGroup{}
+		for range callers {
+			done.Go(func() {
+				for {
+					a, err := agent.Call(context.Background(), client.Own, "crm_get", json.RawMessage(`{}`))
+					if err == nil && a.Verdict.Code == "limit.quota" {
+						return
+					}
+					select {
+					case <-stop:
+						return
+					default:
+					}
+				}
+			})
+		}
+		return done
+	}
+	dead := make(chan struct{})
+	racing := race(dead)
+	eventually(t, 20*time.Second, "calls are under way", func() bool { return len(crm.calls()) >= most/4 })
+	w.kill()
+	close(dead)
+	racing.Wait()
+	before := len(crm.calls())
+	w = launch(t, p)
+	counted := int(use().Used)
+	t.Logf("%d calls had reached the server at the crash, %d are counted", before, counted)
+	if use().Frees.Equal(day) && (before > counted || counted > most) {
+		t.Errorf("%d calls reached the server before the crash, and %d are counted", before, counted)
+	}
+	race(make(chan struct{})).Wait()
+	if !use().Frees.Equal(day) {
+		return // a day ended meanwhile, and another began
+	}
+	intents := 0
+	for _, e := range w.entries() {
+		if e.Kind == "intent" {
+			intents++
+		}
+	}
+	if all := len(crm.calls()); use().Used != most || intents != most || all > most || all < most-counted {
+		t.Errorf("%d calls reached the server, %d of them before the crash; %d intents; %+v", all, before, intents, use())
+	}
+	if err := w.stop(); err != nil {
+		t.Fatal(err)
+	}
+	p.verify(t)
+}
