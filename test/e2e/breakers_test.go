@@ -424,3 +424,63 @@ func TestABreakerLeavesTheApproval(t *testing.T) {
 	}
 	w.sane()
 }
+
+// Runs that fail in a row open their agent's own circuit breaker; a success ends the row. While it is open the agent's runs and calls are refused, over a crash, and one run that tries and succeeds
+// closes it.
+func TestRunsThatFailOpenTheBreaker(t *testing.T) {
+	w, _, _ := onDuty(t, "breakers: {failures: 3, wait: 20s}\n", advisor(program(t), 20_000))
+	carol, err := w.root.CreateToken(t.Context(), client.NewToken{Kind: "person", ID: "carol", Roles: []string{"operator"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, token := w.open("incident-advisor")
+	ends := func(mode, want string) {
+		t.Helper()
+		if r := runToEnd(t, w.client(w.admin, carol.Secret), runInput(mode)); r.Status != want {
+			t.Fatalf("%s: %s, want %s: %+v", mode, r.Status, want, r.Verdict)
+		}
+	}
+	for range 2 { // a row that a success ends
+		ends("text", "invalid")
+		ends("text", "invalid")
+		ends("advise", "done")
+	}
+	for range 3 {
+		ends("text", "invalid")
+	}
+	refused := func(when string) {
+		t.Helper()
+		if _, err := w.client(w.admin, carol.Secret).StartRun(t.Context(), "incident-advisor", client.RunRequest{Input: runInput("advise")}); problemCode(err) != "breaker.open" || !strings.Contains(err.Error(), "its runs failed in a row") {
+			t.Errorf("%s: a run: %v", when, err)
+		}
+		a, err := w.client(w.agent, token).Call(t.Context(), client.Own, "incidents_get", json.RawMessage(`{"id":"INC-7"}`))
+		if err != nil || a.Verdict.Code != "breaker.open" || !strings.Contains(a.Verdict.Reason, "One call may try at ") {
+			t.Errorf("%s: a call: %+v, %v", when, a, err)
+		}
+	}
+	refused("after three")
+	w.kill()
+	w = launch(t, w.place)
+	refused("after a crash")
+	eventually(t, time.Minute, "a run may try", func() bool {
+		all, err := w.root.Breakers(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return slices.ContainsFunc(all, func(b client.Breaker) bool { return b.Name == "agent:incident-advisor" && b.State == "half_open" })
+	})
+	ends("advise", "done")
+	ends("advise", "done")
+	if all, err := w.root.Breakers(t.Context()); err != nil || slices.ContainsFunc(all, func(b client.Breaker) bool { return b.State != "closed" }) {
+		t.Errorf("%+v, %v", all, err)
+	}
+	for action, want := range map[string]int{"breaker.open": 1, "breaker.closed": 1} {
+		if all := w.recorded(action); len(all) != want || all[0].Agent != "incident-advisor" {
+			t.Errorf("%s: %+v", action, all)
+		}
+	}
+	if err := w.stop(); err != nil {
+		t.Fatal(err)
+	}
+	w.place.verify(t)
+}
