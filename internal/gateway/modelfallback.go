@@ -13,7 +13,7 @@ func (c *crossing) askInstead(a Answer, failure string) Answer {
 	}
 	a.failure = failure
 	twice := len(c.hosted) > 0 && c.ran.intended
-	if id := c.op.Model.Fallback; id != "" && c.r.failed == "" && !twice && !effect.Embeds(c.r.Arguments) && c.decl.UsesModel(id) {
+	if id := c.op.Model.Fallback; id != "" && !twice && !effect.Embeds(c.r.Arguments) && c.decl.UsesModel(id) {
 		arguments, err := effect.AskInstead(c.r.Arguments, id)
 		if err != nil {
 			c.g.log.Error("a request can't be made for another model", "error", err)
