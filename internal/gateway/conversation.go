@@ -107,24 +107,26 @@ func (c *crossing) listen() {
 			continue
 		}
 		c.unheard = append(c.unheard, part)
-		if part.Result && !part.Opaque && c.live.said.knows(part.Texts) {
-			continue // it was screened, and the session got its labels, when it was delivered
+		read := part.JSON
+		known := part.Result && !part.Opaque && c.live.said.knows(part.Texts)
+		if known { // it was screened, and the session got its labels, when it was delivered; what stands around it is the agent's
+			read = part.Frame
 		}
-		s := c.set.Screens.Find(screen.Model, c.op.ID, part.JSON)
+		s := c.set.Screens.Find(screen.Model, c.op.ID, read)
 		c.messages = c.messages.Worse(s)
-		texts, held := c.g.carriedIn(c.set, part.JSON)
+		texts, held := c.g.carriedIn(c.set, read)
 		if s.Hit() && !c.r.composed && wrote(&part) && len(held) == 0 {
 			c.said = c.said.Worse(s)
 		}
 		c.carries, c.carried = append(c.carries, texts...), addHeld(c.carried, held)
 		var brings []flow.Label
-		if part.Result || part.Opaque {
+		if (part.Result || part.Opaque) && !known {
 			brings = append(brings, flow.Untrusted)
 			if s.Hit() && c.screensResults() != judge.ScreenObserve {
 				brings = append(brings, flow.Flagged)
 			}
 		}
-		brings = append(brings, c.known(c.g.o.Detector.Labels(part.JSON))...)
+		brings = append(brings, c.known(c.g.o.Detector.Labels(read))...)
 		for _, l := range brings {
 			c.carried = addHeld(c.carried, []flow.Held{{Label: l, Operation: c.op.ID, CallID: c.id, Cause: "the request to the model"}})
 		}

@@ -506,6 +506,18 @@ func TestModelsReadToolResults(t *testing.T) {
 		if status, body := w.post(form.path, token, fmt.Sprintf(form.turn, "All is well."), nil); status != 200 || strings.Contains(labels(), "untrusted") {
 			t.Errorf("%s: a delivered result: %d %s, %s", name, status, body, labels())
 		}
+		// What the agent writes around it was delivered by nobody.
+		hidden := fmt.Sprintf(form.turn, "All is well.")
+		last := strings.LastIndex(hidden, `"t1"`)
+		hidden = hidden[:last] + `"ghp_` + "16C7e42F292c6912E7710c838347Ae178B4a" + hidden[last+len(`"t1`):]
+		before := len(p.requests())
+		status, body := w.post(form.path, token, hidden, nil)
+		if code, _ := modelRefusal(t, body); status != 403 || code != "flow.contaminated" || len(p.requests()) != before || !strings.Contains(labels(), "secret") {
+			t.Errorf("%s: a secret as the id of a delivered result: %d %s, %s", name, status, body, labels())
+		}
+		if _, err := w.root.Release(t.Context(), session, []string{"secret"}, "it is of a test"); err != nil {
+			t.Fatal(err)
+		}
 		if status, body := w.post(form.path, token, fmt.Sprintf(form.turn, "From somewhere else."), nil); status != 200 || !strings.Contains(labels(), "untrusted") {
 			t.Errorf("%s: another: %d %s, %s", name, status, body, labels())
 		}

@@ -17,9 +17,10 @@ type Block struct {
 	JSON json.RawMessage
 	// Hash names the block with its place: who says it.
 	Hash [sha256.Size]byte
-	// Result: it is what a tool answered. Texts are then all texts in it.
+	// Result: it is what a tool answered. Texts are then all texts in it, and Frame is the rest of it.
 	Result bool
 	Texts  []string
+	Frame  json.RawMessage
 	// Opaque: there is something in it that nobody here can read, as an image.
 	Opaque bool
 }
@@ -80,7 +81,7 @@ func ofMessage(form Form, m json.RawMessage) (all []Block) {
 		b := block(role, m)
 		b.Opaque = hasOpaque(content)
 		if form == Chat && role == "tool" {
-			b.Result, b.Texts = true, textsIn(content)
+			b.result(content, "content")
 		}
 		return []Block{b}
 	}
@@ -89,7 +90,8 @@ func ofMessage(form Form, m json.RawMessage) (all []Block) {
 		switch kind, _ := call.GetText(e, "type"); kind {
 		case "tool_result":
 			inner, _ := call.Get(e, "content")
-			b.Result, b.Texts, b.Opaque = true, textsIn(inner), hasOpaque(inner)
+			b.Opaque = hasOpaque(inner)
+			b.result(inner, "content")
 		case "text": // with citations it quotes what the provider has read
 			b.Opaque = !noneOf(e, "citations")
 		case "tool_use", "thinking", "redacted_thinking":
@@ -142,14 +144,21 @@ func block(place string, raw json.RawMessage) Block {
 	return b
 }
 
+// result notes that the block is what a tool answered, with its content in this member.
+func (b *Block) result(content json.RawMessage, member string) {
+	b.Result, b.Texts, b.Frame = true, textsIn(content), without(b.JSON, member)
+}
+
 // withoutCaching is an object without its member cache_control.
-func withoutCaching(raw json.RawMessage) json.RawMessage {
-	if _, there := call.Get(raw, "cache_control"); !there {
+func withoutCaching(raw json.RawMessage) json.RawMessage { return without(raw, "cache_control") }
+
+func without(raw json.RawMessage, member string) json.RawMessage {
+	if _, there := call.Get(raw, member); !there {
 		return raw
 	}
 	rest := map[string]any{}
 	for name, v := range call.Members(raw) {
-		if name != "cache_control" {
+		if name != member {
 			rest[name] = v
 		}
 	}

@@ -135,7 +135,7 @@ var chatFields = fields{
 		"function": of(fields{"type": name, "function": of(fields{"name": name, "description": orNull(text), "parameters": orNull(object), "strict": orNull(boolean)}, "name")}, "function"),
 		"custom":   of(fields{"type": name, "custom": of(fields{"name": name, "description": orNull(text), "format": orNull(object)}, "name")}, "custom"),
 	}, "")),
-	"tool_choice": textOr(object), "parallel_tool_calls": boolean, "response_format": orNull(object), "reasoning_effort": orNull(name), "verbosity": orNull(name),
+	"tool_choice": textOr(choice), "parallel_tool_calls": boolean, "response_format": orNull(object), "reasoning_effort": orNull(name), "verbosity": orNull(name),
 	"service_tier": orNull(name), "metadata": orNull(object), "prediction": orNull(of(fields{"type": word("content"), "content": textOr(list(typed("content", map[string]check{"text": chatText}, "")))}, "type", "content")),
 	"store":      orNull(notKept),
 	"modalities": orNull(list(word("text"))),

@@ -114,6 +114,48 @@ func plain(p *parser, at string, v json.RawMessage) {
 	}
 }
 
+// choice accepts an object that chooses among the tools of a request.
+func choice(p *parser, at string, v json.RawMessage) {
+	object(p, at, v)
+	unkept(p, at, v)
+}
+
+// schemas are members whose names are an agent's own: what stands in them means nothing to a provider.
+var schemas = []string{"parameters", "input_schema", "schema", "input", "arguments"}
+
+// unkept looks at what is on no list, since its operator allows it, for what nothing allows: what refers to something at the provider, what the provider runs, and
+// content by address.
+func unkept(p *parser, at string, v json.RawMessage) {
+	if p.err != nil {
+		return
+	}
+	kind, _ := call.GetText(v, "type")
+	source, _ := call.Get(v, "source")
+	form, _ := call.GetText(source, "type")
+	switch {
+	case isHosted(kind) && !slices.Contains(p.hosted, hostable(kind)):
+		refuseHosted(p, at, kind)
+	case form == "url" || form == "file":
+		p.fail(join(at, "source"), "Content by address or by a file's id does not pass: nothing here reads what is in it.", "Send the content itself. No setting allows this.")
+	}
+	for name, member := range call.Members(v) {
+		path := join(at, name)
+		switch address, _ := call.GetText(v, name); {
+		case slices.Contains(byReference, name):
+			kept(display.Quote(path, 120))(p, clip(path), member)
+		case (name == "image_url" || name == "file_url" || name == "video_url" || name == "audio_url") && address != "" && !strings.HasPrefix(address, "data:"):
+			p.fail(clip(path), "Content by address would be fetched by the provider, unjudged.", "Send the content itself. No setting allows this.")
+		case !slices.Contains(schemas, name):
+			unkept(p, path, member)
+		}
+	}
+	if len(v) > 0 && v[0] == '[' {
+		for e := range call.Elements(v) {
+			unkept(p, at, e)
+		}
+	}
+}
+
 // HostedIn are the tools of a request that its provider would run, each once.
 func HostedIn(body []byte) (all []string) {
 	tools, _ := call.Get(body, "tools")

@@ -36,7 +36,7 @@ var responsesFields = fields{
 		"local_shell": of(fields{"type": name}), "apply_patch": of(fields{"type": name}),
 		"computer_use_preview": of(fields{"type": name, "display_width": number, "display_height": number, "environment": name}),
 	}, "")),
-	"tool_choice": orNull(textOr(object)), "parallel_tool_calls": orNull(boolean),
+	"tool_choice": orNull(textOr(choice)), "parallel_tool_calls": orNull(boolean),
 	"text":      orNull(of(fields{"format": orNull(object), "verbosity": orNull(name)})),
 	"reasoning": orNull(of(fields{"effort": orNull(name), "summary": orNull(name), "generate_summary": orNull(name), "context": orNull(name)})),
 	"include":   orNull(list(word("reasoning.encrypted_content"))),
@@ -101,7 +101,7 @@ func ofItem(item json.RawMessage) Block {
 	content, _ := call.Get(item, "content")
 	if strings.HasSuffix(kind, "_output") {
 		content, _ = call.Get(item, "output")
-		b.Result, b.Texts = true, textsIn(content)
+		b.result(content, "output")
 	}
 	b.Opaque = kind != "reasoning" && hasOpaque(content) || isHostedContent(kind)
 	return b
@@ -153,7 +153,7 @@ func (s *Stream) responseEvent(data []byte) (e Event, passes bool, err error) {
 		return e, false, CheckName(s.r.Model, s.as, "")
 	}
 	output, _ := call.Get(response, "output")
-	plain := isNumber(data, "sequence_number") && plainMembers(data, "item_id", "obfuscation")
+	plain := isNumber(data, "sequence_number") && numbers(data, "output_index", "content_index", "summary_index") && plainMembers(data, "item_id", "obfuscation")
 	place := indexOf(data, "output_index") + " " + indexOf(data, "content_index") + indexOf(data, "summary_index")
 	switch kind {
 	case "response.created", "response.in_progress", "response.queued":

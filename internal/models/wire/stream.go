@@ -224,7 +224,7 @@ func (s *Stream) event(data []byte) (e Event, passes bool, err error) {
 		s.usage, _ = UsageOf(message)
 		content, _ := call.Get(message, "content")
 		e.Calls = CallsIn(Messages, message)
-		e.Holds = string(content) != "[]" || !only(data, "type", "message") || !only(message, "id", "type", "role", "model", "content", "stop_reason", "stop_sequence", "usage") || !plainMembers(message, "id", "type", "role")
+		e.Holds = string(content) != "[]" || !only(data, "type", "message") || !only(message, "id", "type", "role", "model", "content", "stop_reason", "stop_sequence", "usage") || !plainMembers(message, "id", "type", "role", "stop_reason", "stop_sequence") || !plainTexts(message, "usage")
 	case "content_block_start":
 		block, _ := call.Get(data, "content_block")
 		kind, _ := call.GetText(block, "type")
@@ -294,7 +294,7 @@ func (s *Stream) chunk(data []byte) (e Event, passes bool, err error) {
 		e.Holds = true
 		return e, !s.r.HideUsage, nil
 	}
-	e.Holds = said || !only(data, "id", "object", "created", "model", "choices", "usage", "system_fingerprint", "service_tier", "obfuscation") || !plainMembers(data, "id", "object", "system_fingerprint", "service_tier", "obfuscation")
+	e.Holds = said || !plainTexts(data, "usage", "created") || !only(data, "id", "object", "created", "model", "choices", "usage", "system_fingerprint", "service_tier", "obfuscation") || !plainMembers(data, "id", "object", "system_fingerprint", "service_tier", "obfuscation")
 	n, over := 0, s.finish
 	for choice := range call.Elements(choices) {
 		n++
@@ -424,6 +424,32 @@ func plainMembers(object []byte, names ...string) bool {
 			if text, isText := call.Text(v); !isText || !plainPattern.MatchString(text) {
 				return false
 			}
+		}
+	}
+	return true
+}
+
+// plainTexts tells whether all texts in the members are short words, as far as they are there.
+func plainTexts(object []byte, names ...string) bool {
+	for _, name := range names {
+		v, _ := call.Get(object, name)
+		plain := true
+		call.Strings(v, func(_, text string) bool {
+			plain = plainPattern.MatchString(text)
+			return plain
+		})
+		if !plain {
+			return false
+		}
+	}
+	return true
+}
+
+// numbers tells whether the members are small numbers, as far as they are there.
+func numbers(object []byte, names ...string) bool {
+	for _, name := range names {
+		if v, is := call.Get(object, name); is && string(v) != "null" && !isNumber(object, name) {
+			return false
 		}
 	}
 	return true

@@ -267,6 +267,7 @@ func (p *parser) object(at string, v json.RawMessage, f fields, required ...stri
 		case slices.Contains(byReference, name):
 			kept(display.Quote(path, 120))(p, clip(path), member)
 		case slices.Contains(p.allow, path):
+			unkept(p, path, member)
 		default:
 			p.fail(clip(path), "The field "+display.Quote(path, 120)+" is not on the list of those that pass.", allowing(path))
 		}
@@ -448,6 +449,7 @@ func typed(what string, kinds map[string]check, missing string) check {
 		case what == "content" && isHostedContent(kind):
 			hostedContent(p, at, kind, v)
 		case slices.Contains(p.allow, what+":"+kind):
+			unkept(p, at, v)
 		default:
 			p.fail(join(at, "type"), "The type "+display.Quote(kind, 80)+" is not on the list of those that pass.", allowing(what+":"+kind))
 		}

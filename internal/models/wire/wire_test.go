@@ -142,6 +142,34 @@ func TestUnknownFields(t *testing.T) {
 }
 
 // What providers run is refused by every name that it has, and no setting allows it.
+func TestWhatNothingAllows(t *testing.T) {
+	for body, c := range map[string]struct {
+		form  Form
+		allow string
+		code  fault.Code
+	}{
+		`{"model":"m","messages":[],"extra":{"a":[{"file_id":"f"}]}}`:                                                                                          {Chat, "extra", fault.RequestMalformed},
+		`{"model":"m","messages":[],"extra":{"a":[{"type":"web_search_preview"}]}}`:                                                                            {Chat, "extra", fault.ModelHostedTool},
+		`{"model":"m","messages":[],"extra":{"parameters":{"properties":{"prompt":{"type":"string"},"conversation":{}}},"url":"https://a.example"}}`:           {Chat, "extra", ""},
+		`{"model":"m","max_tokens":1,"messages":[{"role":"user","content":[{"type":"video","source":{"type":"base64","data":"AAAA"}}]}]}`:                      {Messages, "content:video", ""},
+		`{"model":"m","max_tokens":1,"messages":[{"role":"user","content":[{"type":"video","source":{"type":"url","url":"https://a.example/?q=x"}}]}]}`:        {Messages, "content:video", fault.RequestMalformed},
+		`{"model":"m","max_tokens":1,"messages":[{"role":"user","content":[{"type":"video","source":{"type":"file","id":"f"}}]}]}`:                             {Messages, "content:video", fault.RequestMalformed},
+		`{"model":"m","input":[{"type":"computer_call_output","call_id":"c","output":{"type":"computer_screenshot","image_url":"https://a.example/?q=x"}}]}`:   {Responses, "content:computer_call_output", fault.RequestMalformed},
+		`{"model":"m","input":[{"type":"computer_call_output","call_id":"c","output":{"type":"computer_screenshot","image_url":"data:image/png;base64,AA"}}]}`: {Responses, "content:computer_call_output", ""},
+		`{"model":"m","input":"x","tools":[{"type":"shell","environment":{"type":"container_auto"}}]}`:                                                         {Responses, "tool:shell", fault.ModelHostedTool},
+		`{"model":"m","input":"x","tools":[{"type":"shell","environment":{"type":"local"}}]}`:                                                                  {Responses, "tool:shell", ""},
+		`{"model":"m","input":"x","tool_choice":{"type":"web_search"}}`:                                                                                        {Responses, "", fault.ModelHostedTool},
+		`{"model":"m","input":"x","tool_choice":{"type":"allowed_tools","mode":"auto","tools":[{"type":"mcp","server_label":"s"}]}}`:                           {Responses, "", fault.ModelHostedTool},
+		`{"model":"m","input":"x","tool_choice":{"type":"function","name":"f"}}`:                                                                               {Responses, "", ""},
+		`{"model":"m","messages":[],"tool_choice":{"type":"function","function":{"name":"f"}}}`:                                                                {Chat, "", ""},
+	} {
+		_, err := Parse(c.form, nil, canonical(t, body), Allowed{Operator: []string{c.allow}})
+		if c.code == "" && err != nil || c.code != "" && !fault.Is(err, c.code) {
+			t.Errorf("%s: %v", body, err)
+		}
+	}
+}
+
 func TestHostedTools(t *testing.T) {
 	for _, kind := range []string{
 		"web_search", "web_search_20250305", "web_search_preview", "web_fetch_20250910", "code_execution_20250825", "code_interpreter", "file_search", "mcp", "mcp_toolset",
@@ -276,8 +304,8 @@ func TestBlocks(t *testing.T) {
 	for _, form := range Forms {
 		for _, b := range Blocks(form, canonical(t, requests[form][1]), "") {
 			if b.Result {
-				if results++; len(b.Texts) != 1 || b.Texts[0] != "r" {
-					t.Errorf("%q", b.Texts)
+				if results++; len(b.Texts) != 1 || b.Texts[0] != "r" || !strings.Contains(string(b.Frame), "_id") || strings.Contains(string(b.Frame), `"r"`) {
+					t.Errorf("%q in %s", b.Texts, b.Frame)
 				}
 			}
 			if b.Opaque {
