@@ -2,6 +2,7 @@ package wire
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"maps"
 	"slices"
@@ -103,7 +104,8 @@ func ofItem(item json.RawMessage) Block {
 		content, _ = call.Get(item, "output")
 		b.result(content, "output")
 	}
-	b.Opaque = kind != "reasoning" && hasOpaque(content) || isHostedContent(kind)
+	_, known := responsesItems[cmp.Or(kind, "message")] // what is not on the list the operator allows, and nobody here can read it
+	b.Opaque = !known || kind != "reasoning" && hasOpaque(content)
 	return b
 }
 

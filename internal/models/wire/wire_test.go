@@ -300,6 +300,15 @@ func TestBlocks(t *testing.T) {
 	if said := Blocks(Messages, canonical(t, `{"model":"m","max_tokens":1,"messages":[{"role":"assistant","content":[{"type":"text","text":"a"}]}]}`), ""); said[0].Hash == one[0].Hash {
 		t.Error("who says it makes no difference")
 	}
+	for form, body := range map[Form]string{ // what only the operator's word lets through
+		Messages:  `{"model":"m","max_tokens":1,"messages":[{"role":"user","content":[{"type":"novel","words":"a"}]}]}`,
+		Chat:      `{"model":"m","messages":[{"role":"user","content":[{"type":"novel","words":"a"}]}]}`,
+		Responses: `{"model":"m","input":[{"type":"novel","words":"a"}]}`,
+	} {
+		if said := Blocks(form, canonical(t, body), ""); !said[0].Opaque || said[0].Result {
+			t.Errorf("%s: a part that nobody knows is taken for words: %+v", form, said[0])
+		}
+	}
 	results, opaque := 0, 0
 	for _, form := range Forms {
 		for _, b := range Blocks(form, canonical(t, requests[form][1]), "") {
