@@ -65,7 +65,17 @@ func ModelServer(id string) string { return modelPrefix + id }
 // Model is the model that counts as a server of this name; false where it is a server.
 func Model(server string) (id string, is bool) { return strings.CutPrefix(server, modelPrefix) }
 
-const modelPrefix = "model:"
+// JudgeServer is the name by which a model counts as a server that judges results. As a judge it has breakers of its own: it is waited for less long than an agent waits for it, and what it fails at are
+// texts that the agent did not write.
+func JudgeServer(id string) string { return judgePrefix + id }
+
+// Judge is the model that counts as a server of this name; false where it is another server.
+func Judge(server string) (id string, is bool) { return strings.CutPrefix(server, judgePrefix) }
+
+const (
+	modelPrefix = "model:"
+	judgePrefix = "judge:"
+)
 
 // serves tells whether an operation is the server's.
 func serves(server, operation string) bool {
@@ -82,7 +92,7 @@ func AgentName(agent string) string        { return "agent:" + agent }
 
 // State is a breaker as people see it.
 type State struct {
-	Name       string     `json:"name" doc:"the server's id; model:ID of a model; AGENT@SERVER; agent:AGENT"`
+	Name       string     `json:"name" doc:"the server's id; model:ID of a model; judge:ID of a model as the judge of results; AGENT@SERVER; agent:AGENT"`
 	Kind       Kind       `json:"kind" enum:"server,agent_at_server,agent"`
 	Agent      string     `json:"agent,omitempty"`
 	Server     string     `json:"server,omitempty"`
@@ -356,6 +366,8 @@ func (b *Breakers) openIfDue(k *breaker) []Event {
 	cause := "calls failed in a row at the server " + k.server
 	if id, is := Model(k.server); is {
 		cause = "requests failed in a row at the model " + id
+	} else if id, is := Judge(k.server); is {
+		cause = "requests failed in a row at the judge of results " + id
 	}
 	if k.kind == Pair {
 		cause = "the agent's " + cause
@@ -368,7 +380,7 @@ func (b *Breakers) openIfDue(k *breaker) []Event {
 }
 
 // openAgentIfDue opens the breaker of the pair's agent where the agent's own calls fail at several servers. That a server is away is not its doing. All
-// models count as one: several may have one provider, which may be away.
+// models count as one: several may have one provider, which may be away. What the judge of results fails at is nobody's doing.
 func (b *Breakers) openAgentIfDue(k *breaker) []Event {
 	open, model := 0, false
 	for _, other := range b.byName {
@@ -376,6 +388,9 @@ func (b *Breakers) openAgentIfDue(k *breaker) []Event {
 			continue
 		}
 		if server := b.byName[ServerName(other.server)]; server != nil && server.open {
+			continue
+		}
+		if _, is := Judge(other.server); is {
 			continue
 		}
 		if _, is := Model(other.server); !is {

@@ -95,6 +95,8 @@ func TestWhatOpens(t *testing.T) {
 		"a model, as a server":             {[]call{{"a", "model:m@1", Unreachable, 5}}, []string{"a@model:m@1", "model:m@1"}},
 		"two models, which count as one":   {[]call{{"a", "model:m", Broken, 5}, {"a", "model:n", Broken, 5}}, []string{"a@model:m", "a@model:n"}},
 		"a model and a server":             {[]call{{"a", "model:m", Broken, 5}, {"a", "s", Broken, 5}}, []string{"a@model:m", "a@s", "agent:a"}},
+		"the judge of results":             {[]call{{"a", "judge:m@1", Broken, 3}, {"b", "judge:m@1", Broken, 2}}, []string{"judge:m@1"}},
+		"a judge and a server":             {[]call{{"a", "judge:m", Broken, 5}, {"a", "s", Broken, 5}}, []string{"a@judge:m", "a@s"}},
 		"another model's success":          {[]call{{"a", "model:m", Unreachable, 4}, {"a", "model:m.5", Answered, 1}, {"a", "model:m", Unreachable, 1}}, []string{"a@model:m", "model:m"}},
 		"the principal of recommendations": {[]call{{"recommendation:a", "s", Refused, 5}}, []string{"a@s"}},
 	} {
@@ -310,7 +312,7 @@ func TestTheLogHasTheState(t *testing.T) {
 		results := []Result{Answered, Void, Unreachable, Broken, Refused}
 		for range rapid.IntRange(0, 60).Draw(t, "steps") {
 			agent := rapid.SampledFrom([]string{"a", "b"}).Draw(t, "agent")
-			server := rapid.SampledFrom([]string{"s", "t", "model:m", "model:m.1@x"}).Draw(t, "server")
+			server := rapid.SampledFrom([]string{"s", "t", "model:m", "model:m.1@x", "judge:m@1"}).Draw(t, "server")
 			switch rapid.IntRange(0, 9).Draw(t, "what") {
 			case 0:
 				w.at = w.at.Add(time.Duration(rapid.IntRange(1, 60).Draw(t, "seconds")) * time.Second)

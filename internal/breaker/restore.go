@@ -18,7 +18,7 @@ const (
 	ActionClosed = "breaker.closed"
 )
 
-// Noted is how an outcome's entry has its result, in its detail under "breaker"; absent where the server answered and did not fail.
+// Noted is how an outcome's entry has its result, in its detail under "breaker"; absent where the server that a call went to answered and did not fail.
 type Noted struct {
 	Server string `json:"server"`
 	Result Result `json:"result"`
@@ -34,7 +34,7 @@ func (b *Breakers) Restore(entries []audit.Entry) []Event {
 		switch {
 		case e.Action == ActionOpen || e.Action == ActionClosed:
 			b.restoreChange(e)
-		case e.Kind == audit.Outcome && e.Action == "call":
+		case e.Kind == audit.Outcome:
 			b.restoreOutcome(e)
 		case e.Kind == audit.Change && strings.HasPrefix(e.Action, "run."):
 			if failed, ended := RunFailed(strings.TrimPrefix(e.Action, "run."), fault.Code(e.Code)); ended {
@@ -108,7 +108,7 @@ func (b *Breakers) restoreOutcome(e *audit.Entry) {
 		b.count(of, n.Server, n.Result, false)
 		return
 	}
-	if e.Decision != "ok" {
+	if e.Decision != "ok" || e.Action != "call" {
 		return
 	}
 	for _, k := range b.byName {
@@ -123,8 +123,10 @@ func parse(name string) (of, server string) {
 	if of, is := strings.CutPrefix(name, "agent:"); is {
 		return of, ""
 	}
-	if _, is := Model(name); is { // which may have an '@'
-		return "", name
+	for _, prefix := range []string{modelPrefix, judgePrefix} { // of models' ids, which may have an '@'
+		if strings.HasPrefix(name, prefix) {
+			return "", name
+		}
 	}
 	if of, server, is := strings.Cut(name, "@"); is {
 		return of, server

@@ -75,6 +75,7 @@ type overviewPage struct {
 type shownBreaker struct {
 	breaker.State
 	Model  string // the model that Server stands for; "": a server
+	Judge  string // the model that it stands for as the judge of results
 	Anchor string // names it in the page: a breaker's name may have letters that no selector takes
 	Typed  string // why somebody wants to reset it
 	Resets bool   // the person may
@@ -87,7 +88,11 @@ func (c *Console) openBreakers(resets bool) (all []shownBreaker) {
 			continue
 		}
 		s := shownBreaker{State: b, Resets: resets, Anchor: call.HashBytes([]byte(b.Name))[:12]}
-		s.Model, _ = breaker.Model(b.Server)
+		if id, is := breaker.Model(b.Server); is {
+			s.Model = id
+		} else if id, is := breaker.Judge(b.Server); is {
+			s.Judge = id
+		}
 		all = append(all, s)
 	}
 	return all

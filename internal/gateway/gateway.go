@@ -120,9 +120,9 @@ type Gateway struct {
 	stops      chan struct{} // buffered 1: an agent was stopped, and what waits of it is to be withdrawn
 	background background
 	closed     atomic.Bool
-	ending     atomic.Bool   // no operation starts any more
-	heavy      *turns.Turns  // for work on long arguments and results
-	judging    chan struct{} // places for requests to the judge of results
+	ending     atomic.Bool  // no operation starts any more
+	heavy      *turns.Turns // for work on long arguments and results
+	judging    places       // of each agent, for requests to the judge of results
 	schemas    schemas
 }
 
@@ -185,7 +185,7 @@ func New(ctx context.Context, o Options) (*Gateway, error) {
 		return nil, fmt.Errorf("reading which sessions are open: %w", err)
 	}
 	o.SeenMemory = cmp.Or(o.SeenMemory, math.MaxInt64)
-	g := &Gateway{o: o, store: o.Store, clock: newRecordClock(o.Clock, latest), log: o.Log, phase: gate, missed: map[string]string{}, sessions: newLiveSessions(given), refusals: refusals.New(o.Store, o.Log), stops: make(chan struct{}, 1), heavy: turns.New(runtime.GOMAXPROCS(0) - 1), judging: make(chan struct{}, judgeAtOnce)}
+	g := &Gateway{o: o, store: o.Store, clock: newRecordClock(o.Clock, latest), log: o.Log, phase: gate, missed: map[string]string{}, sessions: newLiveSessions(given), refusals: refusals.New(o.Store, o.Log), stops: make(chan struct{}, 1), heavy: turns.New(runtime.GOMAXPROCS(0) - 1), judging: places{of: map[string]chan struct{}{}}}
 	g.background.running, g.background.stop = context.WithCancel(context.Background())
 	g.settings.Store(first)
 	g.desk = desk.New(desk.Options{

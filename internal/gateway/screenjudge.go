@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net/http"
 	"slices"
+	"sync"
 	"time"
 
 	"sallyport.example/internal/audit"
@@ -22,11 +23,11 @@ import (
 	"sallyport.example/internal/session"
 )
 
-// Bounds of what the judge of results is asked: how long it is waited for in all, how much text it gets, and how many are asked at a time. What is beyond them counts as not sure.
+// Bounds of what the judge of results is asked: how long it is waited for in all, how much text it gets, and how many are asked at a time for one agent. What is beyond them counts as not sure.
 const (
 	judgeTime   = 5 * time.Second
 	judgeMost   = 64 << 10 // less than heavyFrom: nobody waits for a model while it holds a turn
-	judgeAtOnce = 8
+	judgeAtOnce = 4
 )
 
 // JudgeAction is the action of the requests to the judge of results in the log.
@@ -95,11 +96,12 @@ func (c *crossing) asksJudge(ctx context.Context, out *outcome, text []byte, loo
 	if m.Mask {
 		text, _ = c.g.o.Detector.Mask(c.g.o.MaskKey, text)
 	}
+	place := c.g.judging.agent(c.agent)
 	select {
-	case c.g.judging <- struct{}{}:
-		defer func() { <-c.g.judging }()
+	case place <- struct{}{}:
+		defer func() { <-place }()
 	case <-ctx.Done():
-		return nil, fault.Wrap(ctx.Err(), fault.TimeExceeded, "Other texts are judged just now.")
+		return nil, fault.Wrap(ctx.Err(), fault.TimeExceeded, "Other texts of the agent are judged just now.")
 	}
 	q := ask.Question{Model: m.ID, Provider: m.Provider, Task: judgeTask, Texts: []ask.Text{{Source: c.op.ID, Text: string(text)}}, Fields: judgeFields}
 	return q.Ask(ctx, func(ctx context.Context, form wire.Form, body json.RawMessage) (json.RawMessage, error) {
@@ -140,8 +142,14 @@ func (c *crossing) requestJudge(ctx context.Context, m *catalogue.Model, r wire.
 	if err != nil {
 		return nil, err
 	}
-	if b := c.g.breakers.Look("", breaker.ModelServer(m.ID)); b != nil {
-		return nil, fault.New(fault.BreakerOpen, "The circuit breaker of the model is open.")
+	server := breaker.JudgeServer(m.ID)
+	try, blocked := c.g.breakers.Take(c.agent, server)
+	if blocked == nil {
+		blocked = c.g.breakers.Look("", breaker.ModelServer(m.ID))
+	}
+	defer try.Release()
+	if blocked != nil {
+		return nil, fault.New(fault.BreakerOpen, "The circuit breaker %s is open.", blocked.Name)
 	}
 	if c.stops.caught.Load() || c.g.standing.Killed(c.agent) {
 		return nil, fault.New(fault.KillSwitch, "")
@@ -178,6 +186,10 @@ func (c *crossing) requestJudge(ctx context.Context, m *catalogue.Model, r wire.
 	if err != nil {
 		e.Decision, e.Code, e.Reason = "error", string(fault.Of(err).Code), audit.Clip(fault.Of(err).Public())
 	}
+	ended := judgedAs(answer, err, time.Since(began))
+	if ended != breaker.Void {
+		detail["breaker"] = breaker.Noted{Server: server, Result: ended}
+	}
 	used, said := wire.UsageOf(answer.Body)
 	var unsent *fault.NotDispatched
 	if !said && !errors.As(err, &unsent) && (answer.Status == 0 || answer.Status == http.StatusOK) { // nobody knows how much of an answer was made
@@ -197,7 +209,23 @@ func (c *crossing) requestJudge(ctx context.Context, m *catalogue.Model, r wire.
 		return nil, audited(lost)
 	}
 	c.live.see(s)
+	c.g.breakersMoved(ctx, try.End(ended))
 	return answer.Body, err
+}
+
+// judgedAs is how a request to the judge ended, as breakers count it. A time-out counts where the judge had most of its time, which waiting or the agent's quota may have taken.
+func judgedAs(answer wire.Response, err error, took time.Duration) breaker.Result {
+	var unsent *fault.NotDispatched
+	busy := answer.Status == http.StatusTooManyRequests || answer.Status == http.StatusRequestTimeout
+	switch code := fault.Of(err).Code; {
+	case err == nil, answer.Status != 0 && answer.Status < http.StatusInternalServerError && !busy:
+		return breaker.Answered
+	case errors.As(err, &unsent) && !unsent.Own:
+		return breaker.Unreachable
+	case code == fault.UpstreamFailed && unsent == nil, code == fault.ResultInvalid, code == fault.TimeExceeded && took >= judgeTime/2:
+		return breaker.Broken
+	}
+	return breaker.Void
 }
 
 // intendJudging makes the intent durable. The session may move under it, as other calls of it run; a session that is closed is asked about nothing.
@@ -238,4 +266,19 @@ func (c *crossing) judgeClaim(m *catalogue.Model, r wire.Request) (*quota.Claim,
 		return nil, fault.New(fault.LimitQuota, "The agent has a quota of cost, and nobody has said what the model %s costs.", m.ID)
 	}
 	return claim, nil
+}
+
+// places bound what each agent has under way, so that none waits for another's. They are as many as agents are declared.
+type places struct {
+	mu sync.Mutex // guards of
+	of map[string]chan struct{}
+}
+
+func (p *places) agent(id string) chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.of[id] == nil {
+		p.of[id] = make(chan struct{}, judgeAtOnce)
+	}
+	return p.of[id]
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -52,7 +53,7 @@ operations:
 models:
   - {id: %s, provider: anthropic, base_url: %q, key: %s, labels: [internal]}
 threat: {judge: %[2]s}
-%[5]s`, crm.url(t), judge, p.url, keyOf, plenty), declaration("tester"), declaration("frugal")+"quotas: {apiCalls: {day: 3}}\n"))
+%[5]s`, crm.url(t), judge, p.url, keyOf, plenty), declaration("tester"), declaration("patient"), declaration("frugal")+"quotas: {apiCalls: {day: 3}}\n"))
 	type judged struct {
 		Threat struct{ Event, Rule string }
 		Judge  struct {
@@ -118,6 +119,23 @@ threat: {judge: %[2]s}
 		if n := len(requests); c.asked != (n == 2) || n > 0 && (requests[0].Actor != "gateway" || requests[0].Agent != c.agent || requests[0].CallID != got.Judge.Call || requests[0].Arguments != nil || requests[1].Result != nil) {
 			t.Errorf("%s: %+v", c.name, requests)
 		}
+	}
+	// A judge that is silent again and again is not waited for any more, in results of the agents that met it.
+	verdict.Store("")
+	for n := range 6 {
+		began := time.Now()
+		_, _, got, _ := call("patient", "near")
+		if took := time.Since(began); n < 5 && got.Judge.Why != "time.exceeded" || n == 5 && (got.Judge.Why != "breaker.open" || took > 3*time.Second) {
+			t.Errorf("silent for the time %d: %+v after %s", n+1, got, took)
+		}
+	}
+	verdict.Store(`{"verdict":"attack"}`)
+	if _, _, got, _ := call("tester", "near"); got.Judge.Verdict != "attack" {
+		t.Errorf("another agent's breaker is in the way: %+v", got)
+	}
+	open := slices.DeleteFunc(w.entries(), func(e client.Entry) bool { return e.Action != "breaker.open" })
+	if len(open) != 1 || !strings.Contains(string(open[0].Detail), "patient@judge:"+judge) {
+		t.Errorf("%+v", open)
 	}
 	for _, r := range p.requests() {
 		if !strings.Contains(r.body, "UNTRUSTED") || !strings.Contains(r.body, "json_schema") {
