@@ -27,13 +27,20 @@ type desk struct {
 	asking  ask.Ask // an agent's
 	own     ask.Ask
 	secret  string // a label that may not go to the judge
+	then    func() // once it is on record that the judge is asked for an agent
 	*Checker
 }
 
 func newDesk(t *testing.T) *desk {
 	d := &desk{t: t, Library: gatewaytest.Library(t, gatewaytest.Store(t))}
 	d.Checker = New(Options{Library: d.Library, Log: slog.New(slog.DiscardHandler), Configured: func() ([]string, int) { return d.sources, 2 },
-		Record: func(_ context.Context, e ...audit.Entry) error { d.entries = append(d.entries, e...); return nil },
+		Record: func(_ context.Context, e ...audit.Entry) error {
+			d.entries = append(d.entries, e...)
+			if d.then != nil && e[0].Action == library.JudgeAction {
+				d.then()
+			}
+			return nil
+		},
 		Judge: Judge{
 			Model: func() (string, wire.Provider) { return d.model, wire.OpenAI },
 			May: func(_ string, labels []string) error {

@@ -10,6 +10,7 @@ import (
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/knowledge"
 	"sallyport.example/internal/knowledge/ask"
+	"sallyport.example/internal/knowledge/library"
 	"sallyport.example/internal/models/wire"
 )
 
@@ -143,5 +144,35 @@ func TestJudgeIsASink(t *testing.T) {
 	a, err := d.Validate(t.Context(), all, audit.Entry{Actor: "agent:x", Agent: "x"}, nil, "", Claim{Sentence: sentence}, nil)
 	if err != nil || said(a) != "--" || len(own) != 1 {
 		t.Errorf("an agent that may ask nobody: %+v, %v, %d", a, err, len(own))
+	}
+}
+
+// What is labelled or withdrawn while it is written down that an agent asks the judge does not leave any more.
+func TestLabelsAreReadAgainOnceTheJudgeIsOnRecord(t *testing.T) {
+	for name, then := range map[string]func(d *desk, id string) error{
+		"labelled": func(d *desk, id string) error {
+			_, err := d.SetLabels(t.Context(), "person:a", id, "a test", []string{"secret"})
+			return err
+		},
+		"withdrawn": func(d *desk, id string) error {
+			_, err := d.Withdraw(t.Context(), "person:a", "a test", library.Withdrawal{Source: "open"})
+			return err
+		},
+	} {
+		d := newDesk(t)
+		d.model, d.secret, d.sources = "judge-1", "secret", []string{"knowledge.open"}
+		d.add("open", "a", "The founders of Acme Ltd met in 1999 and founded it.")
+		var sent []string
+		d.asking = judge(&sent, map[string]string{"": `{"verdict":"yes","quote":"founders of Acme Ltd met in 1999"}`})
+		recorded := 0
+		d.then = func() {
+			recorded++
+			if err := then(d, knowledge.DocumentID("open", "a")); err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+		}
+		if a := d.ask(knowledge.Reader{AllSources: true, Labels: []string{"secret"}}, Claim{Sentence: sentence}); said(a) != "-" || a.Valid || len(sent) != 0 || recorded != 1 {
+			t.Errorf("%s: %+v, %d requests, recorded %d times", name, a, len(sent), recorded)
+		}
 	}
 }
