@@ -8,12 +8,14 @@ import (
 
 	"sallyport.example/flow"
 	"sallyport.example/internal/catalogue"
+	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
+	"sallyport.example/internal/knowledge/library"
 	"sallyport.example/internal/monitor"
 	"sallyport.example/internal/quota"
 )
 
-// modelsPage is what agents asked models for, and which models there are.
+// modelsPage is what agents, and the gateway itself, asked models for, and which models there are.
 type modelsPage struct {
 	Span  string
 	Spans []window
@@ -41,6 +43,21 @@ func (u modelUse) Price() string {
 	return quota.Cost.Show(u.ModelUse.Cost)
 }
 
+// asksFor says what the gateway itself asks models for, by the action of the entries.
+var asksFor = map[string]string{
+	library.EmbedAction: "embeddings of documents and of people’s questions",
+	library.JudgeAction: "judging people’s claims",
+	gateway.JudgeAction: "judging results",
+}
+
+// Own says what the gateway itself asked for; "": an agent asked.
+func (u modelUse) Own() string {
+	if u.Agent != "" {
+		return ""
+	}
+	return cmp.Or(asksFor[u.For], u.For)
+}
+
 // FirstText is how long the first text of a streamed answer took, on average; "": nothing was streamed.
 func (u modelUse) FirstText() string {
 	if u.Streamed == 0 {
@@ -51,7 +68,7 @@ func (u modelUse) FirstText() string {
 
 // Entries is the page of the log that has them.
 func (u modelUse) Entries(since time.Time, decision string) string {
-	return link("/audit", "agent", u.Agent, "operation", catalogue.ModelServer+"."+u.Model, "decision", decision, "from", since.UTC().Format(time.RFC3339))
+	return link("/audit", "agent", u.Agent, "action", u.For, "operation", catalogue.ModelServer+"."+u.Model, "decision", decision, "from", since.UTC().Format(time.RFC3339))
 }
 
 // knownModel is a model of the configuration.
@@ -72,7 +89,7 @@ func (c *Console) models(w http.ResponseWriter, r *http.Request, p identity.Prin
 		}
 	}
 	slices.SortFunc(d.Uses, func(a, b modelUse) int {
-		return cmp.Or(cmp.Compare(b.ModelUse.Cost, a.ModelUse.Cost), cmp.Compare(b.Input+b.Output, a.Input+a.Output), cmp.Compare(b.Refused, a.Refused), cmp.Compare(a.Agent, b.Agent), cmp.Compare(a.Model, b.Model))
+		return cmp.Or(cmp.Compare(b.ModelUse.Cost, a.ModelUse.Cost), cmp.Compare(b.Input+b.Output, a.Input+a.Output), cmp.Compare(b.Refused, a.Refused), cmp.Compare(a.Agent, b.Agent), cmp.Compare(a.Model, b.Model), cmp.Compare(a.For, b.For))
 	})
 	d.Cut = max(0, len(d.Uses)-shownUses)
 	d.Uses = d.Uses[:len(d.Uses)-d.Cut]

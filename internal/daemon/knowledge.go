@@ -194,6 +194,7 @@ func (d *Daemon) modelAsker() *ask.Own {
 			}
 			return m.Labels, true
 		},
+		Price: func(model string) *wire.Price { return d.config().model(model).price() },
 		Enter: func(r ask.Running) (leave func(), stopped func() bool) {
 			s := d.gate.Standing()
 			s.Enter("", r)

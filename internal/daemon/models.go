@@ -132,16 +132,21 @@ func (c *Config) pinned() (ids []string) {
 // catalogueModels are the models as operations.
 func (c *Config) catalogueModels() (all []catalogue.Model) {
 	for _, m := range c.Models {
-		one := catalogue.Model{ID: m.ID, Provider: wire.Provider(m.Provider), Fallback: m.Fallback, Mask: m.Secrets == "mask", Allow: m.Allow, Timeout: time.Duration(m.Timeout)}
-		if m.Price != nil {
-			one.Price = &wire.Price{Input: int64(math.Ceil(m.Price.Input * 1e6)), Output: int64(math.Ceil(m.Price.Output * 1e6))}
-		}
+		one := catalogue.Model{ID: m.ID, Provider: wire.Provider(m.Provider), Fallback: m.Fallback, Mask: m.Secrets == "mask", Price: m.price(), Allow: m.Allow, Timeout: time.Duration(m.Timeout)}
 		for _, l := range m.Labels {
 			one.Labels = append(one.Labels, flow.Label(l))
 		}
 		all = append(all, one)
 	}
 	return all
+}
+
+// price is what the model's tokens cost; nil: the configuration has no price.
+func (m *ModelConfig) price() *wire.Price {
+	if m == nil || m.Price == nil {
+		return nil
+	}
+	return &wire.Price{Input: int64(math.Ceil(m.Price.Input * 1e6)), Output: int64(math.Ceil(m.Price.Output * 1e6))}
 }
 
 // providers are the models as their providers are asked.

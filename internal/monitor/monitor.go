@@ -116,7 +116,11 @@ func Unasked(e audit.Entry) string {
 }
 
 // ModelKey is what is counted apart of requests to models.
-type ModelKey struct{ Agent, Model string }
+type ModelKey struct {
+	Agent string // "": the gateway itself
+	Model string
+	For   string // what the gateway itself asked for: the action of the entries; "" of an agent's requests
+}
 
 // ModelUse is what requests to a model came to.
 type ModelUse struct {
@@ -171,7 +175,10 @@ func OfModel(e audit.Entry) (k ModelKey, u ModelUse, is bool) {
 			u.Streamed, u.First = 1, time.Duration(bounded(*detail.First))*time.Millisecond
 		}
 	}
-	return ModelKey{e.Agent, e.Model}, u, true
+	if e.Agent == "" || e.Actor == "gateway" { // a judge of results is no request of the agent, though its quotas have it
+		return ModelKey{Model: e.Model, For: e.Action}, u, true
+	}
+	return ModelKey{Agent: e.Agent, Model: e.Model}, u, true
 }
 
 // Log is where entries are read.

@@ -108,8 +108,26 @@ func TestOfModel(t *testing.T) {
 		"of a tool":            {audit.Entry{Kind: audit.Outcome, Agent: "a", Decision: "ok"}, ModelUse{}, false},
 	} {
 		k, u, is := OfModel(c.e)
-		if is != c.is || is && (k != ModelKey{"a", "m"} || u != c.u) {
+		if is != c.is || is && (k != ModelKey{Agent: "a", Model: "m"} || u != c.u) {
 			t.Errorf("%s: %v %+v %v", name, k, u, is)
+		}
+	}
+}
+
+// What the gateway asks a model for by itself, for a person, or about what an agent gets, is counted apart from agents' requests, and by what it is for.
+func TestOfTheGatewaysOwnModelRequests(t *testing.T) {
+	for _, c := range []struct {
+		e    audit.Entry
+		want ModelKey
+	}{
+		{audit.Entry{Action: "knowledge.embed", Actor: "rule:embed"}, ModelKey{Model: "m", For: "knowledge.embed"}},
+		{audit.Entry{Action: "claim.judge", Actor: "person:ann"}, ModelKey{Model: "m", For: "claim.judge"}},
+		{audit.Entry{Action: "screening.judge", Actor: "gateway", Agent: "a"}, ModelKey{Model: "m", For: "screening.judge"}},
+		{audit.Entry{Action: "models/request", Actor: "agent:a", Agent: "a"}, ModelKey{Agent: "a", Model: "m"}},
+	} {
+		c.e.Kind, c.e.Model, c.e.Decision = audit.Outcome, "m", "ok"
+		if k, _, is := OfModel(c.e); !is || k != c.want {
+			t.Errorf("%s: %+v", c.e.Action, k)
 		}
 	}
 }

@@ -52,6 +52,49 @@ func TestModelsInTheBrowser(t *testing.T) {
 		t.Errorf("the time to the first text is %q", first)
 	}
 	b.accessible("models")
+	b.look("light", 360)
+	b.shot("models-360")
+	b.look("light", 1280)
 	b.click(`#main tbody a[href*="operation=model.` + claude + `"]`)
 	b.see("model." + claude)
+}
+
+// What the gateway itself asks models for stands on the page in lines of its own: for embeddings and for judges of claims, with tokens and cost, each leading to its entries.
+func TestOwnModelRequestsInTheBrowser(t *testing.T) {
+	const small = "text-embedding-3-small"
+	p := newModelProvider(t)
+	p.says(embeds(small))
+	config := p.config("[internal]") + fmt.Sprintf("  - {id: %[1]s, provider: openai, base_url: %[2]q, pinned: true, price: {input: 2, output: 0}}\nknowledge: {embeddings: %[1]s}\nclaims: {sources: [knowledge.handbook], judge: %[3]s}\n", small, p.url+"/v1", claude)
+	w := start(t, config, thinker("asker"))
+	id := w.addDocument("handbook", "acme.md", "Three sisters founded Acme in 1999.")
+	w.snapshot()
+	w.embedded(id)
+	if status, body := w.send("POST", w.admin+"/v1/claims", w.place.secret(t, "admin.token"), `{"claim":"Acme was founded in 1999."}`, nil); status != 200 {
+		t.Fatalf("%d %s", status, body)
+	}
+	embedded := 0 // requests
+	for _, r := range p.requests() {
+		if strings.HasSuffix(r.path, "/embeddings") {
+			embedded++
+		}
+	}
+	b := newBrowser(t)
+	b.signIn(w, w.tokenOf("carol", "viewer", "auditor"))
+	row := func(what string) string {
+		return eval[string](b, `[...document.querySelectorAll("#main tbody tr")].filter(r => r.innerText.includes("`+what+`")).map(r => [...r.children].slice(1, 7).map(c => c.innerText).join(" ")).join("; ")`)
+	}
+	embeddings, judged := fmt.Sprintf("%d 0 0 %d 0 %.6f", embedded, 3*embedded, float64(6*embedded)/1e6), "1 0 0 3 2 –"
+	eventually(t, patience, "the counters have counted all", func() bool {
+		b.open(w.admin + "/models")
+		return row("The gateway itself: judging") == judged
+	})
+	if got := row("The gateway itself: embeddings"); got != embeddings {
+		t.Errorf("%q, want %q", got, embeddings)
+	}
+	b.accessible("models-own")
+	b.look("light", 360)
+	b.shot("models-own-360")
+	b.look("light", 1280)
+	b.click(`#main tbody a[href*="action=claim.judge"]`)
+	b.see("claim.judge")
 }

@@ -38,7 +38,9 @@ type Options struct {
 		Ask(ctx context.Context, r wire.Request, room call.Room) (wire.Response, error)
 	}
 	// May are the labels that may go to a model; false where none with this id is configured.
-	May    func(model string) (labels []string, known bool)
+	May func(model string) (labels []string, known bool)
+	// Price is what a model's tokens cost; nil: nobody said.
+	Price  func(model string) *wire.Price
 	Record func(ctx context.Context, entries ...audit.Entry) error
 	// Enter makes a request known to the switch, until leave is called; stopped tells, from then on, whether all agents are stopped.
 	Enter func(Running) (leave func(), stopped func() bool)
@@ -139,8 +141,8 @@ func (own *Own) ask(ctx context.Context, e audit.Entry, labelled Labels, form wi
 		err = fault.New(fault.UpstreamFailed, "The provider answered with the status %d.", answer.Status)
 	}
 	e.Kind, e.Decision, e.DurationMS = audit.Outcome, "ok", own.o.Clock().Sub(began).Milliseconds()
-	if usage, said := wire.UsageOf(answer.Body); said && err == nil {
-		e.Detail = withUsage(e.Detail, usage)
+	if usage, said := wire.UsageOf(answer.Body); said { // also of an answer that is discarded
+		e.Detail = withUsage(e.Detail, usage, own.o.Price(e.Model))
 	}
 	if err != nil {
 		e.Decision, e.Code, e.Reason = "error", string(fault.Of(err).Code), audit.Clip(fault.Of(err).Public())
@@ -148,8 +150,8 @@ func (own *Own) ask(ctx context.Context, e audit.Entry, labelled Labels, form wi
 	return answer.Body, cmp.Or(own.o.Record(durable, e), err)
 }
 
-// withUsage is a detail with what a request used.
-func withUsage(detail json.RawMessage, usage wire.Usage) json.RawMessage {
+// withUsage is a detail with what a request used, and what that costs.
+func withUsage(detail json.RawMessage, usage wire.Usage, price *wire.Price) json.RawMessage {
 	all := map[string]any{}
 	if len(detail) > 0 {
 		if json.Unmarshal(detail, &all) != nil {
@@ -157,6 +159,9 @@ func withUsage(detail json.RawMessage, usage wire.Usage) json.RawMessage {
 		}
 	}
 	all["tokens"] = usage
+	if price != nil {
+		all["cost_millionths"] = price.Cost(usage)
+	}
 	b, err := json.Marshal(all)
 	if err != nil {
 		return detail

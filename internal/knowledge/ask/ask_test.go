@@ -40,7 +40,8 @@ func (p *provider) Ask(_ context.Context, r wire.Request, _ call.Room) (wire.Res
 func (p *provider) own() *Own {
 	return New(Options{
 		Models: p, Clock: time.Now,
-		May: func(model string) ([]string, bool) { return []string{"internal"}, model == "embed-1" },
+		May:   func(model string) ([]string, bool) { return []string{"internal"}, model == "embed-1" },
+		Price: func(string) *wire.Price { return &wire.Price{Input: 2_000_000} },
 		Record: func(_ context.Context, entries ...audit.Entry) error {
 			if p.broken {
 				return fault.New(fault.AuditUnavailable, "The log is full.")
@@ -86,7 +87,7 @@ func TestOwnRequests(t *testing.T) {
 		if (err == nil) != (c.code == "") || err != nil && !fault.Is(err, c.code) || p.asked != c.asked || !slices.Equal(kinds, c.kinds) {
 			t.Errorf("%s: %v, asked %d times, %v", c.name, err, p.asked, kinds)
 		}
-		if c.code == "" && (len(vectors) != 2 || vectors[0][1] != 0.5 || vectors[1][1] != 1 || !strings.Contains(string(p.entries[1].Detail), `"input":7`)) {
+		if c.code == "" && (len(vectors) != 2 || vectors[0][1] != 0.5 || vectors[1][1] != 1 || !strings.Contains(string(p.entries[1].Detail), `"cost_millionths":14,"tokens":{"input":7`)) {
 			t.Errorf("%v %s", vectors, p.entries[1].Detail)
 		}
 	}

@@ -61,8 +61,8 @@ func (e embeddingModel) embed(ctx context.Context, asking ask.Ask, texts []strin
 // retryEmbedding is when embeddings are asked for again that could not be had.
 const retryEmbedding = time.Minute
 
-// embedAction is the action of requests for embeddings in the log.
-const embedAction = "knowledge.embed"
+// EmbedAction is the action of requests for embeddings in the log.
+const EmbedAction = "knowledge.embed"
 
 // mostFailures is after how many failures, one after the other, no more is asked for now.
 const mostFailures = 3
@@ -212,7 +212,7 @@ func (l *Library) embedText(ctx context.Context, by embeddingModel, m knowledge.
 		if err != nil {
 			return err
 		}
-		own := l.o.Embeddings.Own(audit.Entry{Action: embedAction, Actor: "rule:embed", Detail: detail}, func() ([]string, error) { return l.maySend(m, by.model) }) // labels may have risen since
+		own := l.o.Embeddings.Own(audit.Entry{Action: EmbedAction, Actor: "rule:embed", Detail: detail}, func() ([]string, error) { return l.maySend(m, by.model) }) // labels may have risen since
 		vectors, err := by.embed(ctx, own, texts)
 		if err != nil {
 			return err
@@ -267,7 +267,7 @@ func (l *Library) Asking(by, question string) ask.Ask {
 	if l.o.Embeddings.Own == nil {
 		return nil
 	}
-	return l.o.Embeddings.Own(audit.Entry{Action: embedAction, Actor: by}, func() ([]string, error) { return l.LabelsIn(question), nil })
+	return l.o.Embeddings.Own(audit.Entry{Action: EmbedAction, Actor: by}, func() ([]string, error) { return l.LabelsIn(question), nil })
 }
 
 // LabelsIn are the labels of sensitive data in what somebody asks or claims.

@@ -162,7 +162,7 @@ func ReadersOf(ctx context.Context, log Log, documents []*knowledge.Document) (r
 			return r, err
 		}
 	}
-	for _, action := range []string{embedAction, JudgeAction} {
+	for _, action := range []string{EmbedAction, JudgeAction} {
 		err = each(ctx, log, audit.Filter{Action: action}, func(e audit.Entry) {
 			var of struct {
 				Document  string   `json:"document"`
