@@ -35,7 +35,7 @@ func (c *cli) threatScan() *cobra.Command {
 	var channel, patterns string
 	cmd := c.command(about{
 		use: "scan FILE|-", short: "Screen a text",
-		long: `Says whether a text looks like an attempt to order an agent about. The gateway does not screen calls and results yet. The score is above 0
+		long: `Says whether a text looks like an attempt to order an agent about. The gateway screens calls and results by the same detector. The score is above 0
 where it is above the threshold of its channel and length. It exits with 1 on a hit. No hit proves nothing: an order in plain words looks like any other sentence.`,
 		example: `sallyport threat scan page.txt
 sallyport threat scan --channel request - < message.txt`,
