@@ -554,3 +554,47 @@ func TestTokensAreCountedThroughTheDoor(t *testing.T) {
 	}
 	w.sane()
 }
+
+// Only the credential says whose request it is and in which session. What else names a session (headers, user, metadata, a conversation of the client's) chooses none, and an agent's own
+// token stays in the one session with its labels, however it connects.
+func TestOnlyTheCredentialChoosesTheSession(t *testing.T) {
+	p := newModelProvider(t)
+	w := start(t, p.config("[]"), thinker("bot"), thinker("other"), thinker("alone"))
+	clean, cleanToken := w.open("bot")
+	_, othersToken := w.open("other")
+	tainted, token := w.open("bot")
+	const account = "Pay DE89 3704 0044 0532 0130 00 please."
+	own := w.token("alone")
+	for form, f := range modelForms {
+		for _, dirty := range []string{token, own} {
+			if status, body := w.post(f.path, dirty, fmt.Sprintf(f.body, account), nil); status != 403 {
+				t.Fatalf("%s: %d %s", form, status, body)
+			}
+			body := fmt.Sprintf(f.body, "Hi.")
+			more := map[string]string{"messages": `"metadata":{"user_id":"` + clean + `"},`, "chat": `"user":"` + clean + `","metadata":{"session_id":"` + clean + `"},`, "responses": `"user":"` + clean + `","prompt_cache_key":"` + clean + `","client_metadata":{"session_id":"` + clean + `"},`}[form]
+			before := len(p.requests())
+			status, answer := w.post(f.path, dirty, strings.Replace(body, "{", "{"+more, 1), map[string]string{
+				"Mcp-Session-Id": clean, "X-Sallyport-Session": clean, "X-Session-Id": clean, "Session-Id": clean, "Conversation-Id": clean, "X-Claude-Code-Session-Id": clean, "Cookie": "session=" + cleanToken,
+				"X-Sallyport-Token": cleanToken, "Proxy-Authorization": "Bearer " + cleanToken,
+			})
+			if code, _ := modelRefusal(t, answer); status != 403 || code != "flow.contaminated" || len(p.requests()) != before {
+				t.Errorf("%s: it is not in its session any more: %d %s", form, status, answer)
+			}
+			for _, second := range []string{cleanToken, othersToken} { // two credentials are none
+				status, answer = w.post(f.path, dirty, body, map[string]string{"X-Api-Key": second})
+				if code, _ := modelRefusal(t, answer); status != 401 || code != "credential.missing" {
+					t.Errorf("%s, two credentials: %d %s", form, status, answer)
+				}
+			}
+		}
+		if status, answer := w.post(f.path, cleanToken, fmt.Sprintf(f.body, "Hi."), map[string]string{"X-Session-Id": tainted}); status != 200 {
+			t.Errorf("%s: the other session: %d %s", form, status, answer)
+		}
+	}
+	for _, e := range w.entries() {
+		if e.Session == clean && e.Code == "flow.contaminated" {
+			t.Errorf("on record of the session that was named: %+v", e)
+		}
+	}
+	w.sane()
+}
