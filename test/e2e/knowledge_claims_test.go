@@ -3,12 +3,16 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"sallyport.example/client"
 )
@@ -186,4 +190,104 @@ func TestClaimsOfOutputs(t *testing.T) {
 		t.Errorf("%d claims on record as possible poisoning", denied)
 	}
 	w.sane()
+}
+
+// Stopped while a judge is asked, by SIGTERM and by kill -9, for a person and for an agent: a verdict is on record where it was answered, and nowhere else. After a stop that was asked for, each
+// request has its outcome; after a crash it is shown as unknown. Then the claim is checked anew.
+func TestStopWhileClaimsAreJudged(t *testing.T) {
+	const judge = "claude-haiku-4-5-20251001"
+	var hang atomic.Bool
+	asked, release := make(chan struct{}, 8), make(chan struct{})
+	p := newModelProvider(t)
+	p.says(func(w http.ResponseWriter, _ modelRequest) bool {
+		if hang.Load() {
+			asked <- struct{}{}
+			<-release
+		}
+		text, err := json.Marshal(`{"verdict":"yes","quote":"three sisters founded Acme in 1999"}`)
+		w.Header().Set("Content-Type", "application/json")
+		_, failed := fmt.Fprintf(w, `{"id":"msg_1","type":"message","role":"assistant","model":%q,"content":[{"type":"text","text":%s}],"stop_reason":"end_turn","stop_sequence":null,"usage":{"input_tokens":9,"output_tokens":9}}`, judge, text)
+		return err == nil && failed == nil
+	})
+	t.Cleanup(func() { close(release) }) // before the provider is closed
+	declared := strings.Replace(reads("judging", "\"knowledge.*\"", "knowledge: {labels: [internal]}\n"), "models: []", "models: ["+judge+"]", 1)
+	place := newPlace(t, fmt.Sprintf("flow: {labels: [internal, pii, secret]}\nmodels:\n  - {id: %s, provider: anthropic, base_url: %q, key: %s, labels: [internal]}\nclaims: {sources: [knowledge.registry], min: 1, judge: %[1]s}\n", judge, p.url, keyOf), declared)
+	w := launch(t, place)
+	w.addDocument("registry", "acme.md", "The story goes that three sisters founded Acme in 1999, in Graz.")
+	w.snapshot()
+	const claim = `{"claim":"Acme was founded in 1999."}`
+	verdicts := func(w *world) (n int) {
+		for _, e := range w.entries() {
+			if e.Action == "claim" {
+				n++
+			}
+		}
+		return n
+	}
+	answered := 0
+	for _, stop := range []struct {
+		name string
+		do   func(w *world) error
+	}{
+		{"SIGTERM", func(w *world) error { return w.signal(syscall.SIGTERM) }},
+		{"kill -9", func(w *world) error { w.kill(); return nil }},
+	} {
+		hang.Store(true)
+		_, token := w.open("judging")
+		agent := w.connect(token, revision1125, nil)
+		secret := w.place.secret(t, "admin.token")
+		answers := make(chan string, 2)
+		go func() {
+			r, err := http.NewRequest("POST", w.admin+"/v1/claims", strings.NewReader(claim))
+			if err != nil {
+				answers <- ""
+				return
+			}
+			r.Header.Set("Authorization", "Bearer "+secret)
+			r.Header.Set("Content-Type", "application/json")
+			answer, err := http.DefaultClient.Do(r)
+			if err != nil {
+				answers <- err.Error()
+				return
+			}
+			defer answer.Body.Close()
+			body, _ := io.ReadAll(answer.Body) // what was cut is no verdict
+			answers <- string(body)
+		}()
+		go func() {
+			r, err := agent.CallTool(t.Context(), &mcp.CallToolParams{Name: "sallyport_validate_claim", Arguments: map[string]any{"claim": "Acme was founded in 1999."}})
+			if err != nil {
+				answers <- err.Error()
+				return
+			}
+			b, _ := json.Marshal(r) // of what was decoded: can't fail
+			answers <- string(b)
+		}()
+		<-asked
+		<-asked
+		if err := stop.do(w); err != nil {
+			t.Errorf("%s: %v", stop.name, err)
+		}
+		for range 2 {
+			switch a := <-answers; {
+			case a == "" || strings.Contains(a, `"is_valid":true`):
+				t.Errorf("%s: answered %q", stop.name, a)
+			case strings.Contains(a, `"is_valid":false`): // the judge's time was over before that of the stop
+				answered++
+			}
+		}
+		unknown := len(place.verify(t).Unknown)
+		if crashed := stop.name == "kill -9"; crashed && unknown != 3 || !crashed && unknown != 0 {
+			t.Errorf("%s: %d requests of unknown end", stop.name, unknown)
+		}
+		hang.Store(false)
+		w = launch(t, place)
+		if n := verdicts(w); n != answered {
+			t.Errorf("%s: %d verdicts are on record, and %d were answered", stop.name, n, answered)
+		}
+		if status, body := w.send("POST", w.admin+"/v1/claims", w.place.secret(t, "admin.token"), claim, nil); status != 200 || !strings.Contains(string(body), `"is_valid":true`) {
+			t.Errorf("%s: checked anew: %d %s", stop.name, status, body)
+		}
+		answered++
+	}
 }

@@ -9,6 +9,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -125,6 +126,7 @@ func (k *Checker) Validate(ctx context.Context, r knowledge.Reader, by audit.Ent
 		return Answer{}, fault.New(fault.RequestMalformed, "At most %d sources.", maxSources).At("sources")
 	}
 	configured, least := k.o.Configured()
+	asked := ctx
 	ctx, end := context.WithTimeout(ctx, allTime)
 	defer end()
 	a := Answer{Sources: []Source{}}
@@ -135,6 +137,9 @@ func (k *Checker) Validate(ctx context.Context, r knowledge.Reader, by audit.Ent
 		s := k.ask(ctx, r, snapshot, name, &c, &party{by, asking})
 		s.Counts = slices.Contains(configured, name)
 		a.Sources = append(a.Sources, s)
+	}
+	if err := asked.Err(); errors.Is(err, context.Canceled) { // a source that was not waited for says nothing about the claim
+		return Answer{}, fault.Wrap(err, fault.TimeExceeded, "The check of the claim ended before all sources had answered.").Try("Check it again.")
 	}
 	a.judge(least)
 	return a, k.record(context.WithoutCancel(ctx), by, &a)

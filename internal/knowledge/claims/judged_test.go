@@ -176,3 +176,27 @@ func TestLabelsAreReadAgainOnceTheJudgeIsOnRecord(t *testing.T) {
 		}
 	}
 }
+
+// A check that ends before all sources have answered, as the gateway stops or nobody waits any more, is an error, and no verdict on the claim.
+func TestEndedChecksAreNoVerdicts(t *testing.T) {
+	d := newDesk(t)
+	d.model, d.sources = "judge-1", []string{"knowledge.open"}
+	d.add("open", "a", "The founders of Acme Ltd met in 1999 and founded it.")
+	if _, err := d.Snapshot(t.Context(), "person:a", ""); err != nil {
+		t.Fatal(err)
+	}
+	ctx, end := context.WithCancel(t.Context())
+	d.own = func(ctx context.Context, _ wire.Form, _ json.RawMessage) (json.RawMessage, error) {
+		end()
+		return nil, ctx.Err()
+	}
+	_, err := d.Validate(ctx, people, audit.Entry{Actor: "person:a"}, nil, "", Claim{Sentence: sentence}, nil)
+	if !fault.Is(err, fault.TimeExceeded) {
+		t.Error(err)
+	}
+	for _, e := range d.entries {
+		if e.Action == "claim" {
+			t.Errorf("on record: %+v", e)
+		}
+	}
+}
