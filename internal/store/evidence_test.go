@@ -3,7 +3,10 @@ package store
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +16,7 @@ import (
 	"sallyport.example/internal/evidence"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/session"
 )
 
 // Evidence is kept with the outcome or intent that it belongs to, in order, and within the bounds of one session; over them nothing more is,
@@ -237,5 +241,93 @@ func TestEvidenceIsSeenWhoeverWrites(t *testing.T) {
 	}
 	if !fault.Is(err, fault.StoreUnavailable) {
 		t.Errorf("with a piece that somebody added: %v", err)
+	}
+}
+
+// TestWhatWasDeletedBeforeACrash has the process end between the commit that deletes what a session saw and the moment at which the write-ahead log
+// is emptied: the next start empties it. So does the store after a commit that was reported as failed.
+func TestWhatWasDeletedBeforeACrash(t *testing.T) {
+	db := openDB(t)
+	s, secret := secretSeen(t, db, "a", false)
+	copied := t.TempDir()
+	onWriter(t, db, func(*conn) error {
+		commit := db.w.commit
+		db.w.commit = func(c *conn) error {
+			db.w.commit = commit
+			must(t, commit(c))
+			must(t, os.CopyFS(copied, os.DirFS(dataDir(t)))) // as a crash leaves it
+			return errors.New("fsync: input/output error")
+		}
+		return nil
+	})
+	if err := second(db.ChangeSession(t.Context(), s.ID, closing)); err == nil {
+		t.Fatal("the commit did not fail")
+	}
+	scrubbed(t, db)
+	if s, err := db.Session(t.Context(), s.ID); err != nil || s.State != session.Closed {
+		t.Fatal(s.State, err)
+	}
+	if in := standsIn(t, dataDir(t), secret); in != nil {
+		t.Errorf("after a commit that was reported as failed, what it saw stands in %v", in)
+	}
+	if len(standsIn(t, copied, secret)) == 0 {
+		t.Fatal("nothing to look for")
+	}
+	must(t, os.Chmod(copied, 0o700))
+	for _, f := range []string{audit.KeyFile, audit.PublicFile, StateKeyFile, AnchorFile, databaseFile} {
+		must(t, os.Chmod(filepath.Join(copied, f), 0o600))
+	}
+	after, err := Open(copied, Options{})
+	must(t, err)
+	scrubbed(t, after)
+	if in := standsIn(t, copied, secret); in != nil {
+		t.Errorf("after a crash, what it saw stands in %v", in)
+	}
+	must(t, after.Close())
+}
+
+// TestEvidenceGoesOnAfterAFailedCommit: a head of evidence in memory must not outlive a commit of which nobody knows.
+func TestEvidenceGoesOnAfterAFailedCommit(t *testing.T) {
+	for _, worked := range []bool{true, false} {
+		db := openDB(t)
+		s := opened(t, db, "a")
+		see := func(call string) error {
+			e := intent(s, call)
+			if _, err := db.Intent(t.Context(), s.ID, s.Version, e, nil); err != nil {
+				return err
+			}
+			return second(db.Outcome(t.Context(), s.ID, outcome(e, "ok"), nil, 0, evidence.Kept{CallID: "c", Rules: strings.Repeat("0", 64), Body: []byte("x")}))
+		}
+		must(t, see(newCall()))
+		e := intent(s, newCall())
+		get(t)(db.Intent(t.Context(), s.ID, s.Version, e, nil))
+		onWriter(t, db, func(*conn) error {
+			commit := db.w.commit
+			db.w.commit = func(c *conn) error {
+				db.w.commit = commit
+				if worked {
+					must(t, commit(c))
+				}
+				return errors.New("fsync: input/output error")
+			}
+			return nil
+		})
+		if err := second(db.Outcome(t.Context(), s.ID, outcome(e, "ok"), nil, 0, evidence.Kept{CallID: "c", Rules: strings.Repeat("0", 64), Body: []byte("y")})); err == nil {
+			t.Fatal("the commit did not fail")
+		}
+		must(t, see(newCall()))
+		must(t, see(newCall()))
+		want := 3
+		if worked {
+			want = 4
+		}
+		all, err := db.Evidence(t.Context(), s.ID, 0)
+		if err != nil || len(all) != want {
+			t.Errorf("worked %v: %d pieces, want %d: %v", worked, len(all), want, err)
+		}
+		must(t, db.Close())
+		if worked {
+			must(t, os.RemoveAll(dataDir(t)))
+		}
 	}
 }
