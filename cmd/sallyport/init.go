@@ -18,6 +18,7 @@ import (
 	"sallyport.example/internal/daemon"
 	"sallyport.example/internal/diff"
 	"sallyport.example/internal/display"
+	"sallyport.example/internal/models/wire"
 	"sallyport.example/internal/sentence"
 )
 
@@ -62,8 +63,8 @@ there is kept in your own configuration folder, and --undo puts it back.`,
 		if t.from != "" {
 			return c.takeOver(dir, &t)
 		}
-		if t.developer != "" || t.apply || t.undo || t.yes {
-			return usagef("--for, --apply, --undo and --yes belong to --from")
+		if t.developer != "" || t.model != "" || t.apply || t.undo || t.yes {
+			return usagef("--for, --model, --apply, --undo and --yes belong to --from")
 		}
 		written, err := daemon.Init(dir)
 		c.wrote(written)
@@ -80,6 +81,7 @@ there is kept in your own configuration folder, and --undo puts it back.`,
 	f.StringVar(&c.data, "data", "", "data directory of the new gateway (default: sallyport-data beside its configuration)")
 	f.StringVar(&t.from, "from", "", "take servers over from a client's `FILE`, from those in a folder, or without a value from those here and in your home")
 	f.StringVar(&t.developer, "for", "", "whom it is for: developer (free writes that only you see and can undo, sessions of 4 hours)")
+	f.StringVar(&t.model, "model", "", "the agent's model, as `PROVIDER/NAME`: anthropic or openai, and a name with a date; it asks whether internal and personal data may go there")
 	f.BoolVar(&t.yes, "yes", false, "ask nothing: take over and rewrite what is shown")
 	f.BoolVar(&t.apply, "apply", false, "put the gateway into the clients' files")
 	f.BoolVar(&t.undo, "undo", false, "put the clients' files back as they were")
@@ -119,8 +121,8 @@ func in(dir string) string {
 
 // takeover is what init --from is asked for.
 type takeover struct {
-	from, developer  string
-	yes, apply, undo bool
+	from, developer, model string
+	yes, apply, undo       bool
 
 	ctx     context.Context // ends with a signal
 	answers *bufio.Reader
@@ -160,6 +162,12 @@ func (c *cli) takeOver(dir string, t *takeover) error {
 	}
 	if t.there != nil && !t.apply && t.missing(files) == 0 {
 		return usagef("%s has all servers of %s already, and nothing is overwritten (--apply puts the gateway into the client's file)", filepath.Join(dir, "sallyport.yaml"), sentence.Names(paths))
+	}
+	if t.there != nil && t.model != "" {
+		return usagef("%s is there already: add the model to it, under models, and to dataSources.models of the agent's declaration", filepath.Join(dir, "sallyport.yaml"))
+	}
+	if provider, name, _ := strings.Cut(t.model, "/"); t.model != "" && (!slices.Contains(wire.Providers, wire.Provider(provider)) || name == "") {
+		return usagef("--model is PROVIDER/NAME, as anthropic/claude-sonnet-4-5-20250929 or openai/gpt-5-2025-08-07, not %q", t.model)
 	}
 	if t.there != nil {
 		if err := c.showConfigured(dir); err != nil {
@@ -249,6 +257,9 @@ func (c *cli) writeFrom(dir string, files []*clients.File, t *takeover) error {
 	if t.there != nil {
 		return c.addMore(dir, taken)
 	}
+	if t.model != "" {
+		taken.Model = c.modelOf(t)
+	}
 	written, err := daemon.InitFrom(dir, taken)
 	c.wrote(written)
 	if err != nil {
@@ -262,6 +273,22 @@ func (c *cli) writeFrom(dir string, files []*clients.File, t *takeover) error {
 	}
 	c.next(dir, files, &taken)
 	return nil
+}
+
+// modelOf is the model that --model names. Its provider gets internal and personal data only where a person says so: --yes says it for nobody.
+func (c *cli) modelOf(t *takeover) *daemon.ModelConfig {
+	provider, name, _ := strings.Cut(t.model, "/")
+	m := &daemon.ModelConfig{ID: name, Provider: provider, Key: os.Getenv(strings.ToUpper(provider) + "_API_KEY")}
+	switch {
+	case t.yes:
+		fmt.Fprintf(c.out, "%s may have no internal or personal data: requests of sessions with such data are refused. If it may, write labels: [internal, pii] to it.\n", printable(name))
+	case t.agrees(c, fmt.Sprintf("May %s of %s have internal and personal data (labels internal and pii), as a developer's files and mail hold? Otherwise requests of sessions with such data are refused.", name, provider)):
+		m.Labels = []string{"internal", "pii"}
+	}
+	if m.Key == "" {
+		fmt.Fprintf(c.out, "%s has no key yet: add key: \"${NAME}\" to it, and NAME to sallyport.env\n", printable(name))
+	}
+	return m
 }
 
 // labelsHold tells whether a server may have the labels of the catalogue. Where something speaks against them, a person has to say that they are right: --yes

@@ -30,6 +30,7 @@ type TakeOver struct {
 	Developer bool                      // for one person's own work: writes that only they see and can undo are free, and sessions last long
 	// Unlabelled are servers that get no labels of the catalogue, though it has some: they may reach somebody else's service.
 	Unlabelled map[string]bool
+	Model      *ModelConfig // the agent's model, or nil. A key is stored apart, as any credential is.
 }
 
 var notID = regexp.MustCompile(`[^A-Za-z0-9_-]+`)
@@ -149,6 +150,13 @@ func (t TakeOver) config(dir string) (text []byte, vars map[string]string, err e
 	}
 	for _, id := range slices.Sorted(maps.Keys(t.Servers)) {
 		cfg.Upstreams[id] = t.upstream(dir, id, v)
+	}
+	if t.Model != nil {
+		m := *t.Model
+		if m.Key != "" {
+			m.Key = v.put(m.Provider, "API_KEY", m.Key)
+		}
+		cfg.Models = []ModelConfig{m}
 	}
 	text, err = yaml.Dump(cfg)
 	if err != nil {
@@ -307,7 +315,11 @@ func (t TakeOver) agent() []byte {
 	for _, id := range slices.Sorted(maps.Keys(t.Servers)) {
 		all = append(all, strconv.Quote(id+".*"))
 	}
-	return fmt.Appendf(nil, devAgent, strings.Join(all, ", "))
+	model := ""
+	if t.Model != nil {
+		model = strconv.Quote(t.Model.ID)
+	}
+	return fmt.Appendf(nil, devAgent, strings.Join(all, ", "), model)
 }
 
 const devAgent = `# The agent that works through the servers of sallyport.yaml. sallyport lint checks this file.
@@ -316,7 +328,7 @@ agentName: Developer's agent
 version: 1.0.0
 purpose: Works on a project with its developer, through MCP tools.
 capabilities: [read and change the project, look things up]
-dataSources: {tables: [], apis: [], models: []}
+dataSources: {tables: [], apis: [], models: [%[2]s]}
 
 # Every tool of the servers. What a call may do is decided when it is made.
 permissions:

@@ -106,6 +106,7 @@ var honestDay = []struct {
 
 // TestCatalogueHonestDay: with the catalogue's labels, and not a line of an operator's, a day's work runs and nobody is asked.
 func TestCatalogueHonestDay(t *testing.T) {
+	t.Parallel()
 	pg := ledgers(t)
 	s := catalogueDay(t, pg, "Dear all, the lathe comes on Monday.")
 	w := s.begin()
@@ -185,6 +186,7 @@ var hostileDay = []struct {
 
 // TestCatalogueHostileDay: a stranger's orders stand where each of these servers reads. The agent obeys, and nobody answers any question.
 func TestCatalogueHostileDay(t *testing.T) {
+	t.Parallel()
 	pg := ledgers(t)
 	s := catalogueDay(t, pg, hostileOrders)
 	write(t, s.in("{servers}/memory/memory.jsonl"), `{"type":"entity","name":"lathe","entityType":"machine","observations":["ordered"]}`+"\n"+

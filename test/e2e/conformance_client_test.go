@@ -45,6 +45,7 @@ const (
 // The official suites' scenarios for clients, with the gateway between the suite's server and the Go SDK's client of everything: what
 // the suite's server gets to see is the gateway's upstream side (mcp-127).
 func TestConformanceOfUpstreamSide(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("not checked: the conformance suites (-short)")
 	}

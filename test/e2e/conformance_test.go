@@ -36,6 +36,7 @@ var suites = []struct {
 // The official suites, through the gateway, with the Go SDK's server of everything behind it (mcp-127). The suites know of no
 // tokens, so a front adds one; it changes nothing else, and passes Host and Origin on as they came.
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("not checked: the conformance suites (-short)")
 	}

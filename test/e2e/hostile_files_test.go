@@ -40,6 +40,7 @@ func bomb(t *testing.T, part string, size int64) []byte {
 
 // Bombs, broken files, files that are too large and wrong encodings get an error that names the field and a way out, and nothing of them is kept: no document, no text, no key, no file. The gateway goes on.
 func TestHostileFiles(t *testing.T) {
+	t.Parallel()
 	if sandbox.Probe().Tier == sandbox.None {
 		t.Skip("this machine can't hold the sandbox")
 	}

@@ -214,6 +214,7 @@ func TestFrameworkStreamsItsRuns(t *testing.T) {
 
 // A stream that the gateway cuts ends in each SDK with an error that says why, and none asks again.
 func TestSDKsShowWhyAStreamWasCut(t *testing.T) {
+	t.Parallel()
 	p := newModelProvider(t)
 	w := start(t, p.config("[]")+"breakers: {failures: 100}\n", thinker("bot")) // an open one has the SDKs wait, for half a minute
 	p.says(func(h http.ResponseWriter, r modelRequest) bool {

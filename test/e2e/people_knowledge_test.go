@@ -36,6 +36,7 @@ func (b *browser) drop(selector string, paths ...string) {
 
 // The pages of the knowledge store, with scripts and without: files are dropped and become documents, versions are compared, a search finds, and what is withdrawn names who read it.
 func TestPeopleKnowledge(t *testing.T) {
+	t.Parallel()
 	w := launch(t, newPlace(t, "flow: {labels: [internal, pii, secret]}\n", reads("reader", "knowledge.handbook", "")))
 	folder := t.TempDir()
 	travel, odd, broken := filepath.Join(folder, "travel.md"), filepath.Join(folder, "odd.html"), filepath.Join(folder, "broken.pdf")

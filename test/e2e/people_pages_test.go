@@ -168,6 +168,7 @@ func pictureOf(path string) string {
 // Every page: nothing for axe to complain about, in light and dark, wide and narrow; nothing in the console; nothing wider than the screen; and
 // the same page without scripts.
 func TestPeoplePages(t *testing.T) {
+	t.Parallel()
 	d, paths := busy(t, "the usual")
 	b, plain := d.ann(), d.ann()
 	plain.withoutScripts()
@@ -278,6 +279,7 @@ func TestPeopleHostileWords(t *testing.T) {
 
 // What hostile words there are in every other field runs nothing, on any page, and no page is wider than the screen for them.
 func TestPeopleHostilePages(t *testing.T) {
+	t.Parallel()
 	words := strings.Join(hostileWords[:8], " ")
 	d, paths := busy(t, words)
 	b := d.ann()
@@ -361,6 +363,7 @@ func (p place) fill(t *testing.T, n int) {
 
 // With 10,000 questions in the queue the pages stay small and quick, the newest is on top, and it can be answered.
 func TestPeopleTenThousand(t *testing.T) {
+	t.Parallel()
 	bank, _, bankURL, mailURL := newServers(t)
 	p := newPlace(t, deskConfig(bankURL, mailURL, ""), declaration("tester"), declaration("other"))
 	n := 10_000
@@ -435,6 +438,7 @@ func TestPeopleSeeTheFilesOfAProgram(t *testing.T) {
 // Each page of a request of risk HIGH has why the agent asks, or that it did not say, and what the tool does in whose words, at the width of a
 // telephone. So have the terminal and the message.
 func TestPeopleSeeWhyAndWhatTheToolDoes(t *testing.T) {
+	t.Parallel()
 	hook := newReceiver(t)
 	s := newServer("mail")
 	for _, name := range []string{"send", "post"} {

@@ -8,6 +8,7 @@ import (
 
 // The incident advisor in the browser, from the run that a person starts to the recommendation that a person approves.
 func TestRunsInTheBrowser(t *testing.T) {
+	t.Parallel()
 	w, _, pager := onDuty(t, "", advisor(program(t)+pages, 60_000))
 	carol, alice := newBrowser(t), newBrowser(t)
 	carol.signIn(w, w.tokenOf("carol", "operator"))

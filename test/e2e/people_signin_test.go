@@ -54,6 +54,7 @@ func (b *browser) tab(window bool) *browser {
 
 // The link that serve prints signs in once, by the press of a button; the form takes a token, and nothing else.
 func TestPeopleSignIn(t *testing.T) {
+	t.Parallel()
 	_, _, bank, mail := newServers(t)
 	w := launch(t, newPlace(t, deskConfig(bank, mail, "")))
 	printed := regexp.MustCompile(`http://\S+/login/link/\w+`)
@@ -362,6 +363,7 @@ func (p *provider) serve(w http.ResponseWriter, r *http.Request) {
 // Signing in with an identity provider of another site, whose page has a form: the console's cookie is SameSite=Strict, and a browser does
 // not send it along the provider's redirect. With the provider down nobody new gets in.
 func TestPeopleProvider(t *testing.T) {
+	t.Parallel()
 	idp := newProvider(t, "ann@example.com")
 	_, _, bank, mail := newServers(t)
 	p := newPlace(t, deskConfig(bank, mail, ""))
@@ -414,6 +416,7 @@ func TestPeopleProvider(t *testing.T) {
 // Each page that is live holds one of the six connections that a browser has to a host: however many tabs are open, the next one loads, and
 // the one that is looked at is live.
 func TestPeopleManyTabs(t *testing.T) {
+	t.Parallel()
 	d := newDesk(t, "")
 	cs := d.agentOf(revision1125, nil)
 	first := d.ann()

@@ -121,6 +121,7 @@ func (b *browser) fitsPhone() {
 // Text from right to left is read where it stands: on every page it fits, and nothing of what stands beside it moves. A value that decides is shown in the order
 // in which it is sent, and a mark that would turn text is written out.
 func TestPeopleRightToLeft(t *testing.T) {
+	t.Parallel()
 	o := newBackOffice(t)
 	const account = "DE02 1203 0000 0000 2020 51"
 	for i, c := range []decision{
