@@ -18,7 +18,6 @@ import (
 	"sallyport.example/internal/daemon"
 	"sallyport.example/internal/diff"
 	"sallyport.example/internal/display"
-	"sallyport.example/internal/models/wire"
 	"sallyport.example/internal/sentence"
 )
 
@@ -166,7 +165,7 @@ func (c *cli) takeOver(dir string, t *takeover) error {
 	if t.there != nil && t.model != "" {
 		return usagef("%s is there already: add the model to it, under models, and to dataSources.models of the agent's declaration", filepath.Join(dir, "sallyport.yaml"))
 	}
-	if provider, name, _ := strings.Cut(t.model, "/"); t.model != "" && (!slices.Contains(wire.Providers, wire.Provider(provider)) || name == "") {
+	if t.model != "" && !strings.Contains(t.model, "/") {
 		return usagef("--model is PROVIDER/NAME, as anthropic/claude-sonnet-4-5-20250929 or openai/gpt-5-2025-08-07, not %q", t.model)
 	}
 	if t.there != nil {
