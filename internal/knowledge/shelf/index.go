@@ -152,7 +152,8 @@ type posting struct {
 }
 
 func (s *Shelf) fill(ctx context.Context, path, snapshot, state string, sources []Source) (b Built, err error) {
-	db, err := sql.Open("sqlite", dsn(path, "_pragma=journal_mode(MEMORY)&_pragma=synchronous(OFF)&_pragma=secure_delete(1)&_pragma=cache_size(-32768)&_dqs=0"))
+	// There is no journal to go back by: what fails is thrown away whole. One in memory would hold the file a second time, for VACUUM.
+	db, err := sql.Open("sqlite", dsn(path, "_pragma=journal_mode(OFF)&_pragma=synchronous(OFF)&_pragma=secure_delete(1)&_pragma=cache_size(-8192)&_dqs=0"))
 	if err != nil {
 		return b, unavailable(err)
 	}
