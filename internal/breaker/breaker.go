@@ -136,10 +136,6 @@ type breaker struct {
 	tried  time.Time   // when the call that tries began
 	opened []time.Time // in the last hour
 
-	// Of a server: whose call it failed at last, as its arguments can have caused, and when. The server may have to start again.
-	brokeBy string
-	brokeAt time.Time
-
 	own         int    // of a pair: failures in a row that were of the agent's own calls, and not for want of the server
 	barred      string // the agent whose try of a server showed nothing: others go first
 	barredUntil time.Time
@@ -276,7 +272,7 @@ func (t *Try) End(r Result) []Event {
 	}
 	events := t.tried(r)
 	t.taken = nil
-	return append(events, t.b.count(t.agent, t.server, r, t.b.now(), true)...)
+	return append(events, t.b.count(t.agent, t.server, r, true)...)
 }
 
 // tried closes the breakers that the call tried, or opens them again.
@@ -327,13 +323,9 @@ func (k *breaker) fails(r Result) bool {
 	return false
 }
 
-// count counts a result in the rows of failures. openings is false while the log is read, which has the openings itself. That a server is away after one agent's
-// failing call counts for no other agent and against nobody for as long as a server needs to start again: that agent would shut it for them.
-func (b *Breakers) count(of, server string, r Result, at time.Time, openings bool) (events []Event) {
+// count counts a result in the rows of failures. openings is false while the log is read, which has the openings itself.
+func (b *Breakers) count(of, server string, r Result, openings bool) (events []Event) {
 	if server == "" || r == Void {
-		return nil
-	}
-	if k := b.byName[ServerName(server)]; r == Unreachable && k != nil && k.brokeBy != "" && k.brokeBy != of && at.Before(k.brokeAt.Add(b.rules.Wait)) {
 		return nil
 	}
 	for _, kind := range []Kind{Server, Pair} {
@@ -342,11 +334,8 @@ func (b *Breakers) count(of, server string, r Result, at time.Time, openings boo
 			continue
 		}
 		if !k.fails(r) {
-			k.hard, k.soft, k.own, k.brokeBy = 0, nil, 0, ""
+			k.hard, k.soft, k.own = 0, nil, 0
 			continue
-		}
-		if r == Broken && k.kind == Server {
-			k.brokeBy, k.brokeAt = of, at
 		}
 		if r != Unreachable {
 			k.own++
@@ -484,7 +473,7 @@ func (k *breaker) name() string {
 }
 
 func (k *breaker) close() {
-	k.open, k.trying, k.hard, k.soft, k.own, k.barred, k.brokeBy, k.cause = false, false, 0, nil, 0, "", "", ""
+	k.open, k.trying, k.hard, k.soft, k.own, k.barred, k.cause = false, false, 0, nil, 0, "", ""
 }
 
 func (k *breaker) event(name string, again bool) Event {

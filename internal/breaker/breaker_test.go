@@ -47,7 +47,7 @@ func (w *world) call(agent, server string, r Result) bool {
 	if blocked != nil {
 		return false
 	}
-	e := audit.Entry{Kind: audit.Outcome, At: w.at, Action: "call", Agent: agent, Operation: server + ".tool", Decision: "ok"}
+	e := audit.Entry{Kind: audit.Outcome, Action: "call", Agent: agent, Operation: server + ".tool", Decision: "ok"}
 	if id, is := Model(server); is {
 		e.Operation = "model." + id
 	}
@@ -86,9 +86,6 @@ func TestWhatOpens(t *testing.T) {
 		"two agents met them":              {[]call{{"a", "s", Broken, 3}, {"b", "s", Broken, 2}}, []string{"s"}},
 		"one of them met one":              {[]call{{"a", "s", Broken, 4}, {"b", "s", Broken, 1}}, nil},
 		"an agent that crashes the server": {[]call{{"a", "s", Broken, 1}, {"a", "s", Unreachable, 4}}, []string{"a@s"}},
-		"others, while it starts again":    {[]call{{"a", "s", Broken, 1}, {"b", "s", Unreachable, 9}, {"c", "s", Unreachable, 9}}, nil},
-		"its own breaker, and no other":    {[]call{{"a", "s", Broken, 5}, {"b", "s", Unreachable, 9}}, []string{"a@s"}},
-		"another broke it, too":            {[]call{{"a", "s", Broken, 3}, {"b", "s", Broken, 1}, {"b", "s", Unreachable, 1}}, []string{"s"}},
 		"refused writes are the agent's":   {[]call{{"a", "s", Refused, 5}, {"b", "s", Refused, 4}}, []string{"a@s"}},
 		"two open pairs open the agent":    {[]call{{"a", "s", Refused, 5}, {"a", "t", Broken, 5}}, []string{"a@s", "a@t", "agent:a"}},
 		"two dead servers don't":           {[]call{{"a", "s", Unreachable, 5}, {"a", "t", Unreachable, 5}}, []string{"a@s", "a@t", "s", "t"}},
@@ -372,29 +369,5 @@ func BenchmarkClosed(b *testing.B) {
 		}
 		try, _ := all.Take("agent", "server")
 		try.End(Answered)
-	}
-}
-
-// That a server stays away is counted once it had the time to start again.
-func TestAServerThatDoesNotStartAgain(t *testing.T) {
-	w := newWorld()
-	w.call("a", "s", Broken)
-	for range 9 {
-		w.call("b", "s", Unreachable)
-	}
-	if got := w.open(); len(got) > 0 {
-		t.Errorf("open: %q", got)
-	}
-	w.at = w.at.Add(Default.Wait)
-	for range 5 {
-		w.call("b", "s", Unreachable)
-	}
-	if got := w.open(); !slices.Equal(got, []string{"b@s", "s"}) {
-		t.Errorf("open: %q", got)
-	}
-	again := New(func() time.Time { return w.at }, Rules{})
-	again.Restore(w.log)
-	if got := again.List(); !slices.EqualFunc(got, w.b.List(), func(a, b State) bool { return a.Name == b.Name && a.State == b.State && a.Failures == b.Failures }) {
-		t.Errorf("from the log: %+v, before: %+v", got, w.b.List())
 	}
 }

@@ -105,7 +105,7 @@ func (b *Breakers) restoreOutcome(e *audit.Entry) {
 	}
 	of := agent.Base(e.Agent)
 	if n := detail.Breaker; n != nil {
-		b.count(of, n.Server, n.Result, e.At, false)
+		b.count(of, n.Server, n.Result, false)
 		return
 	}
 	if e.Decision != "ok" || e.Action != "call" {
@@ -113,7 +113,7 @@ func (b *Breakers) restoreOutcome(e *audit.Entry) {
 	}
 	for _, k := range b.byName {
 		if serves(k.server, e.Operation) && (k.kind == Server || k.agent == of) {
-			k.hard, k.soft, k.own, k.brokeBy = 0, nil, 0, ""
+			k.hard, k.soft, k.own = 0, nil, 0
 		}
 	}
 }

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"sallyport.example/client"
-	"sallyport.example/internal/sandbox"
 )
 
 // A server goes away: after five calls that could not be sent its breaker is open for every agent, over a crash of the gateway, and a person closes it. An
@@ -484,101 +483,4 @@ func TestRunsThatFailOpenTheBreaker(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.place.verify(t)
-}
-
-// Errors that a server answers an agent's writes with open the breaker of that agent at the server, and of nobody else; those of reads do where the operator says so, from the reload on.
-func TestErrorsThatServersAnswerWith(t *testing.T) {
-	crm := &scripted{tools: plainTools("get", "put"), answer: func(m message) string {
-		return fmt.Sprintf(`{"content":[{"type":"text","text":"x"}],"isError":%t}`, strings.Contains(string(m.Params.Arguments), "bad"))
-	}}
-	p := newPlace(t, fmt.Sprintf("upstreams:\n  crm: {url: %q}\noperations:\n  crm.get: {sensitivity: none, effect: read, output: trusted}\n  crm.put: {sensitivity: none, effect: write, level: 1, output: trusted, args: {}}\nbreakers: {failures: 3, wait: 5m}\n", crm.url(t)),
-		declaration("tester"), declaration("second"))
-	w := launch(t, p)
-	tokens := map[string]string{"tester": w.token("tester"), "second": w.token("second")}
-	call := func(agent, tool, arguments string, times int, want string) {
-		t.Helper()
-		for range times {
-			a, err := w.client(w.agent, tokens[agent]).Call(t.Context(), client.Own, tool, json.RawMessage(arguments))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if a.Verdict.Code != want {
-				t.Fatalf("%s calls %s %s: %+v, want %q", agent, tool, arguments, a.Verdict, want)
-			}
-		}
-	}
-	open := func(want ...string) {
-		t.Helper()
-		all, err := w.root.Breakers(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		var names []string
-		for _, b := range all {
-			if b.State == "open" {
-				names = append(names, b.Name)
-			}
-		}
-		if !slices.Equal(names, want) {
-			t.Fatalf("open: %q, want %q", names, want)
-		}
-	}
-	const good, bad = `{}`, `{"q":"bad"}`
-	call("tester", "crm_get", bad, 6, "")
-	open()
-	call("tester", "crm_put", bad, 2, "")
-	call("tester", "crm_put", good, 1, "") // it ends the row
-	call("tester", "crm_put", bad, 3, "")
-	open("tester@crm")
-	call("tester", "crm_put", good, 1, "breaker.open")
-	call("second", "crm_put", bad, 2, "")
-	call("second", "crm_put", good, 1, "")
-	open("tester@crm")
-	if _, err := w.root.ResetBreaker(t.Context(), "tester@crm", "its prompt is fixed"); err != nil {
-		t.Fatal(err)
-	}
-	write(t, p.config, strings.Replace(string(read(t, p.config)), "wait: 5m}", "wait: 5m, count_reads: true}", 1))
-	if _, err := w.root.Reload(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	call("tester", "crm_get", bad, 3, "")
-	open("tester@crm")
-	call("second", "crm_get", good, 1, "")
-	w.sane()
-}
-
-// An agent that makes a server's program exit with each of its calls shuts it for itself alone: while it starts again others call it as fast as they can, and are served once it is up.
-func TestAProgramThatOneAgentKills(t *testing.T) {
-	requireTool(t, sandbox.Probe().Tier != sandbox.None, "a kernel that holds the sandbox")
-	p := newPlace(t, fmt.Sprintf("upstreams:\n  mortal: {command: [%s], timeout: 5s}\noperations:\n  mortal.get: {sensitivity: none, effect: read, output: trusted}\nbreakers: {failures: 3, wait: 5m}\n", build(t, "sallyport.example/test/e2e/testdata/mortal")),
-		declaration("tester"), declaration("second"))
-	w := launch(t, p)
-	w.acceptDefinitions(anyDefinition)
-	tokens := map[string]string{"tester": w.token("tester"), "second": w.token("second")}
-	call := func(agent, arguments string) string {
-		t.Helper()
-		a, err := w.client(w.agent, tokens[agent]).Call(t.Context(), client.Own, "mortal_get", json.RawMessage(arguments))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return a.Verdict.Code
-	}
-	if code := call("tester", `{}`); code != "" {
-		t.Fatalf("at first: %s", code)
-	}
-	for n := 0; n < 20; n++ {
-		if code := call("tester", `{"q":"die"}`); code == "breaker.open" {
-			break
-		} else if code != "upstream.failed" {
-			t.Fatalf("its call: %q", code)
-		}
-	}
-	eventually(t, 30*time.Second, "another agent is served", func() bool { return call("second", `{}`) == "" })
-	if code := call("tester", `{}`); code != "breaker.open" {
-		t.Errorf("the one that killed it: %q", code)
-	}
-	if opened := w.recorded("breaker.open"); len(opened) != 1 || opened[0].Agent != "tester" {
-		t.Errorf("%+v", opened)
-	}
-	w.sane()
 }
