@@ -570,7 +570,7 @@ func TestCommandLineErrors(t *testing.T) {
 		"token create --agent a --host b": {"only one of these can be given: --agent, --host"},
 		"agents quarantine a":             {"sallyport: --reason is missing"},
 		"frobnicate":                      {"unknown command", "sallyport --help lists the commands."},
-		"init --for developer":            {"--for, --apply, --undo and --yes belong to --from"},
+		"init --for developer":            {"--for, --model, --apply, --undo and --yes belong to --from"},
 	} {
 		var out, errOut bytes.Buffer
 		if code := run(t.Context(), strings.Fields(line), strings.NewReader(""), &out, &errOut); code != exitUsage {
