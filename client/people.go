@@ -365,33 +365,26 @@ type Throttle struct {
 
 // Quotas returns what agents have used of their quotas; of one agent, or of all ("").
 func (c *Client) Quotas(ctx context.Context, agent string) ([]Quota, error) {
-	l, err := c.quotas(ctx, agent)
+	l, err := c.Limits(ctx, agent)
 	if err != nil {
 		return nil, err
 	}
 	return l.Quotas, nil
 }
 
-// Throttles returns how fast agents may call, of those whose declaration says so; of one agent, or of all ("").
-func (c *Client) Throttles(ctx context.Context, agent string) ([]Throttle, error) {
-	l, err := c.quotas(ctx, agent)
-	if err != nil {
-		return nil, err
-	}
-	return l.Throttles, nil
-}
-
-type quotaList struct {
+// Limits are what agents have used of their quotas, and how fast those may call whose declaration says so.
+type Limits struct {
 	Quotas    []Quota    `json:"quotas"`
 	Throttles []Throttle `json:"throttles"`
 }
 
-func (c *Client) quotas(ctx context.Context, agent string) (*quotaList, error) {
+// Limits returns the limits of one agent, or of all ("").
+func (c *Client) Limits(ctx context.Context, agent string) (*Limits, error) {
 	v := url.Values{}
 	if agent != "" {
 		v.Set("agent", agent)
 	}
-	return get[quotaList](ctx, c, "/v1/quotas", v)
+	return get[Limits](ctx, c, "/v1/quotas", v)
 }
 
 // Deployment answers the deployment checklists: of agents, and of what stands around them.

@@ -34,12 +34,11 @@ func (c *cli) agents() *cobra.Command {
 			if err != nil {
 				return nil, err
 			}
-			used, err := cl.Quotas(ctx, args[0])
+			l, err := cl.Limits(ctx, args[0])
 			if err != nil {
 				return nil, err
 			}
-			throttles, err := cl.Throttles(ctx, args[0])
-			return &shownAgent{a, used, throttles}, err
+			return &shownAgent{a, l.Quotas, l.Throttles}, nil
 		}, func(t *table, a *shownAgent) {
 			t.agent(a.Agent)
 			t.quotas(a.Quotas, false)

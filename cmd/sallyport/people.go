@@ -134,12 +134,11 @@ func (s *state) fromStore(ctx context.Context, cl *client.Client) error {
 		return err
 	}
 	s.Sessions = page.Sessions
-	if s.Quotas, err = cl.Quotas(ctx, ""); err != nil {
+	limits, err := cl.Limits(ctx, "")
+	if err != nil {
 		return err
 	}
-	if s.Throttles, err = cl.Throttles(ctx, ""); err != nil {
-		return err
-	}
+	s.Quotas, s.Throttles = limits.Quotas, limits.Throttles
 	agents, err := cl.Agents(ctx)
 	if err != nil {
 		return err

@@ -212,7 +212,11 @@ func TestCallsOfAnAgentAreSpread(t *testing.T) {
 			t.Errorf("session %s: %q %s", name, r.code(), r.text())
 		}
 	}
-	if all, err := w.root.Throttles(t.Context(), ""); err != nil || len(all) != 1 || all[0].AgentID != "tester" || all[0].CallsPerMinute != 4 || all[0].AtOnce != 1 || all[0].Next == nil {
+	limits, err := w.root.Limits(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if all := limits.Throttles; len(all) != 1 || all[0].AgentID != "tester" || all[0].CallsPerMinute != 4 || all[0].AtOnce != 1 || all[0].Next == nil {
 		t.Errorf("%+v, %v", all, err)
 	}
 	_, token := w.open("tester")
