@@ -110,7 +110,7 @@ func (c *crossing) listen() {
 		read := part.JSON
 		known := part.Result && !part.Opaque && c.live.said.knows(part.Texts)
 		if known { // it was screened, and the session got its labels, when it was delivered; what stands around it is the agent's
-			read = part.Frame
+			read = part.Frame()
 		}
 		s := c.set.Screens.Find(screen.Model, c.op.ID, read)
 		c.messages = c.messages.Worse(s)

@@ -17,10 +17,10 @@ type Block struct {
 	JSON json.RawMessage
 	// Hash names the block with its place: who says it.
 	Hash [sha256.Size]byte
-	// Result: it is what a tool answered. Texts are then all texts in it, and Frame is the rest of it.
+	// Result: it is what a tool answered. Texts are then all texts in it.
 	Result bool
 	Texts  []string
-	Frame  json.RawMessage
+	member string // of a result: where the answer stands
 	// Opaque: there is something in it that nobody here can read, as an image.
 	Opaque bool
 }
@@ -146,8 +146,11 @@ func block(place string, raw json.RawMessage) Block {
 
 // result notes that the block is what a tool answered, with its content in this member.
 func (b *Block) result(content json.RawMessage, member string) {
-	b.Result, b.Texts, b.Frame = true, textsIn(content), without(b.JSON, member)
+	b.Result, b.Texts, b.member = true, textsIn(content), member
 }
+
+// Frame is a result without what the tool answered.
+func (b *Block) Frame() json.RawMessage { return without(b.JSON, b.member) }
 
 // withoutCaching is an object without its member cache_control.
 func withoutCaching(raw json.RawMessage) json.RawMessage { return without(raw, "cache_control") }

@@ -313,8 +313,8 @@ func TestBlocks(t *testing.T) {
 	for _, form := range Forms {
 		for _, b := range Blocks(form, canonical(t, requests[form][1]), "") {
 			if b.Result {
-				if results++; len(b.Texts) != 1 || b.Texts[0] != "r" || !strings.Contains(string(b.Frame), "_id") || strings.Contains(string(b.Frame), `"r"`) {
-					t.Errorf("%q in %s", b.Texts, b.Frame)
+				if results++; len(b.Texts) != 1 || b.Texts[0] != "r" || !strings.Contains(string(b.Frame()), "_id") || strings.Contains(string(b.Frame()), `"r"`) {
+					t.Errorf("%q in %s", b.Texts, b.Frame())
 				}
 			}
 			if b.Opaque {
