@@ -620,8 +620,11 @@ func text(s string) *mcp.CallToolResult {
 	return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: s}}}
 }
 
+// givenPorts are those that freePort found before.
+var givenPorts sync.Map
+
 // freePort finds a port that nobody listens at. It lies below the ports that the system gives to listeners and connections that don't ask for one: such
-// a neighbour could take it before the gateway does.
+// a neighbour could take it before the gateway does. Each is found once, so two addresses of one gateway, or of two, are never the same.
 func freePort(t testing.TB) int {
 	t.Helper()
 	for range 100 {
@@ -629,6 +632,9 @@ func freePort(t testing.TB) int {
 		ln, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 		if err == nil {
 			ln.Close()
+			if _, taken := givenPorts.LoadOrStore(port, true); taken {
+				continue
+			}
 			return port
 		}
 	}
