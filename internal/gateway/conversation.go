@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"regexp"
 	"slices"
@@ -17,10 +18,14 @@ import (
 	"sallyport.example/internal/judge"
 	"sallyport.example/internal/models/wire"
 	"sallyport.example/internal/screen"
+	"sallyport.example/internal/session"
 )
 
 // maxSaid bounds what is remembered of one session's conversation: beyond it, parts are read again in every turn, and bring their labels again.
 const maxSaid = 1 << 16
+
+// maxNamed bounds how many of the texts that results delivered a release names: the newest.
+const maxNamed = 512
 
 // said is what this process remembers of the conversation of a session with its models, by hashes: the parts of requests whose labels the session got,
 // the texts that results delivered to it, and the tools that it was given. After a restart everything is read anew, and no tool was given until a list is read again.
@@ -29,6 +34,8 @@ type said struct {
 	under     *settings  // those that the parts were read by
 	parts     map[[sha256.Size]byte]struct{}
 	delivered map[[sha256.Size]byte]struct{}
+	newest    [][sha256.Size]byte // of those delivered
+	found     session.Found       // in refused requests, where it was no reason to write to the session
 	given     map[[sha256.Size]byte]struct{}
 }
 
@@ -79,9 +86,29 @@ func (s *said) brought(text string) {
 	if s.delivered == nil {
 		s.delivered = map[[sha256.Size]byte]struct{}{}
 	}
-	if len(s.delivered) < maxSaid {
-		s.delivered[sha256.Sum256([]byte(text))] = struct{}{}
+	hash := sha256.Sum256([]byte(text))
+	if _, there := s.delivered[hash]; there || len(s.delivered) >= maxSaid {
+		return
 	}
+	s.delivered[hash] = struct{}{}
+	if s.newest = append(s.newest, hash); len(s.newest) > maxNamed {
+		s.newest = slices.Clone(s.newest[1:])
+	}
+}
+
+// keeps notes what a refused request brought, until a person releases it.
+func (s *said) keeps(found session.Found) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all, _ := session.Session{Found: s.found}.Find(found)
+	s.found = all.Found
+}
+
+// forRelease is what a release can name that the session's row does not have.
+func (s *said) forRelease() (delivered [][sha256.Size]byte, found session.Found) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.newest), s.found
 }
 
 // knows tells whether all of these texts were delivered to the session.
@@ -101,7 +128,7 @@ func (s *said) knows(texts []string) bool {
 // (TH-2), each part once in a session: a hit is on record, and in a result that the corridor never saw it marks the session. It asks nobody: system messages
 // and conversations about attacks have such words, too, and what follows from them is a call, which is screened.
 func (c *crossing) listen() {
-	c.carries, c.carried, c.unheard, c.messages, c.said = nil, nil, nil, nil, nil
+	c.carries, c.carried, c.unheard, c.messages, c.said, c.found = nil, nil, nil, nil, nil, nil
 	for _, part := range effect.Conversation(c.effect, c.args) {
 		if c.live.said.has(c.set, part.Hash) {
 			continue
@@ -114,24 +141,68 @@ func (c *crossing) listen() {
 		}
 		s := c.set.Screens.Find(screen.Model, c.op.ID, read)
 		c.messages = c.messages.Worse(s)
-		texts, held := c.g.carriedIn(c.set, read)
-		if s.Hit() && !c.r.composed && wrote(&part) && len(held) == 0 {
+		texts, held := c.broughtIn(read)
+		if s.Hit() && !c.r.composed && wrote(&part) && len(texts) == 0 {
 			c.said = c.said.Worse(s)
 		}
-		c.carries, c.carried = append(c.carries, texts...), addHeld(c.carried, held)
-		var brings []flow.Label
+		c.carries = append(c.carries, texts...)
 		if (part.Result || part.Opaque) && !known {
-			brings = append(brings, flow.Untrusted)
+			held = append(held, c.fromRequest(flow.Untrusted))
 			if s.Hit() && c.screensResults() != judge.ScreenObserve {
-				brings = append(brings, flow.Flagged)
+				held = append(held, c.fromRequest(flow.Flagged))
 			}
 		}
-		brings = append(brings, c.known(c.g.o.Detector.Labels(read))...)
-		for _, l := range brings {
-			c.carried = addHeld(c.carried, []flow.Held{{Label: l, Operation: c.op.ID, CallID: c.id, Cause: "the request to the model"}})
-		}
+		c.carried = addHeld(c.carried, c.unreleased(&part, held))
 	}
 	c.carries = c.carries[:min(len(c.carries), maxCarried)]
+}
+
+// broughtIn is delivered text in a part of a request, and the labels of that and of the sensitive data there.
+func (c *crossing) broughtIn(read []byte) (texts []judge.Carried, held []flow.Held) {
+	texts, held = c.g.carriedIn(c.set, read)
+	for _, l := range c.known(c.g.o.Detector.Labels(read)) {
+		held = append(held, c.fromRequest(l))
+	}
+	return texts, held
+}
+
+func (c *crossing) fromRequest(l flow.Label) flow.Held {
+	return flow.Held{Label: l, Operation: c.op.ID, CallID: c.id, Cause: "the request to the model"}
+}
+
+// unreleased are those of the labels of a part that no person released for it. It notes them, so that a release can name what brought them. A result that was
+// delivered before the release is known by its texts alone; what the agent wrote around it brings its labels all the same.
+func (c *crossing) unreleased(part *wire.Block, held []flow.Held) (left []flow.Held) {
+	if len(held) == 0 {
+		return nil
+	}
+	hash := c.g.hashFound(c.session.ID, part.Hash)
+	var texts []string
+	var around []flow.Held
+	if part.Result && !part.Opaque && len(c.session.Released) > 0 {
+		for _, t := range part.Texts {
+			texts = append(texts, c.g.hashFound(c.session.ID, sha256.Sum256([]byte(t))))
+		}
+		_, around = c.broughtIn(part.Frame())
+	}
+	for _, h := range held {
+		lets := func(hash string) bool { return c.session.Lets(h.Label, hash) }
+		isDelivered := len(texts) > 0 && !slices.ContainsFunc(texts, func(t string) bool { return !lets(t) })
+		if lets(hash) || isDelivered && !slices.ContainsFunc(around, func(o flow.Held) bool { return o.Label == h.Label }) {
+			continue
+		}
+		left = append(left, h)
+		if c.found == nil {
+			c.found = session.Found{}
+		}
+		c.found[h.Label] = append(c.found[h.Label], hash)
+	}
+	return left
+}
+
+// hashFound names a part or a text in the session's row and in the log: under a key, because what is found can be guessed.
+func (g *Gateway) hashFound(sessionID string, hash [sha256.Size]byte) string {
+	return g.store.KeyedHash("found in a request to a model", sessionID+" "+hex.EncodeToString(hash[:]))
 }
 
 // wrote tells whether a part of a request is what the agent says: not what a tool answered, a definition, or what nobody here can read.

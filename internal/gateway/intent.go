@@ -121,7 +121,7 @@ func (c *crossing) spends(e *audit.Entry) (spend Spend, detail map[string]any, e
 	if err != nil {
 		return spend, detail, err
 	}
-	spend = Spend{StopEpoch: c.stops.epoch, CallDigest: c.digest, CallID: c.id, At: c.g.now(), Seen: kept, Wrote: c.wrote()}
+	spend = Spend{StopEpoch: c.stops.epoch, CallDigest: c.digest, CallID: c.id, At: c.g.now(), Found: c.found, Seen: kept, Wrote: c.wrote()}
 	spend.Quota = c.claims()
 	if c.judged.found.Lifted == nil { // what only observing let through is no reason to find its tool and its destinations familiar later
 		spend.First = c.usedKeys()

@@ -72,14 +72,21 @@ func (c *crossing) refuse(ctx context.Context, v fault.Verdict) Answer {
 
 // taint raises the labels of what the arguments carried although the call was refused: the agent has it in its context.
 func (c *crossing) taint(ctx context.Context) error {
-	if c.session == nil || !holdsNew(c.live.current.Load(), c.carried) {
+	if c.session == nil {
+		return nil
+	}
+	if !holdsNew(c.live.current.Load(), c.carried) {
+		c.live.said.keeps(c.found)
 		return nil
 	}
 	e := audit.Entry{Action: "session.taint", Actor: c.r.Principal.String(), RequestID: c.request, Reason: "the arguments of a refused call carried labelled text"}
 	for _, h := range c.carried {
 		e.Labels = append(e.Labels, string(h.Label))
 	}
-	_, err := c.g.change(context.WithoutCancel(ctx), c.session.ID, e, func(s session.Session) (session.Session, error) { return s.Raise(c.carried...), nil })
+	_, err := c.g.change(context.WithoutCancel(ctx), c.session.ID, e, func(s session.Session) (session.Session, error) {
+		s, _ = s.Raise(c.carried...).Find(c.found)
+		return s, nil
+	})
 	return err
 }
 

@@ -747,13 +747,18 @@ func (g *Gateway) SessionByID(ctx context.Context, id string) (session.Session, 
 
 // change moves a stored session and keeps memory in step. The entry's session fields are filled in.
 func (g *Gateway) change(ctx context.Context, id string, e audit.Entry, move func(session.Session) (session.Session, error)) (session.Session, error) {
+	return g.changeEntry(ctx, id, e, func(s session.Session, _ *audit.Entry) (session.Session, error) { return move(s) })
+}
+
+// changeEntry is change where what the move does stands in its entry.
+func (g *Gateway) changeEntry(ctx context.Context, id string, e audit.Entry, move func(session.Session, *audit.Entry) (session.Session, error)) (session.Session, error) {
 	l, err := g.liveSession(ctx, id)
 	if err != nil {
 		return session.Session{}, err
 	}
 	s, err := g.store.ChangeSession(ctx, id, func(s session.Session) (session.Session, audit.Entry, error) {
-		next, err := move(s)
 		entry := e
+		next, err := move(s, &entry)
 		entry.Kind, entry.Decision = audit.Change, "ok"
 		entry.Session, entry.Agent, entry.Requester = s.ID, s.Agent, s.Requester
 		return next, entry, err
@@ -785,8 +790,38 @@ func (g *Gateway) Release(ctx context.Context, id string, labels []flow.Label, b
 	for _, l := range labels {
 		words = append(words, string(l))
 	}
-	return g.change(ctx, id, audit.Entry{Action: "session.release", Actor: by, Reason: reason, Labels: words},
-		func(s session.Session) (session.Session, error) { return s.Release(labels...) })
+	l, err := g.liveSession(ctx, id)
+	if err != nil {
+		return session.Session{}, err
+	}
+	delivered, found := l.said.forRelease()
+	var also []string
+	for _, text := range delivered {
+		also = append(also, g.hashFound(id, text))
+	}
+	e := audit.Entry{Action: "session.release", Actor: by, Reason: reason, Labels: words}
+	return g.changeEntry(ctx, id, e, func(s session.Session, e *audit.Entry) (session.Session, error) {
+		s, _ = s.Find(found)
+		detail := releasedDetail{Delivered: also}
+		for _, label := range labels {
+			if hashes := s.Found[label]; len(hashes) > 0 {
+				if detail.Found == nil {
+					detail.Found = session.Found{}
+				}
+				detail.Found[label] = hashes
+			}
+		}
+		if len(detail.Found)+len(also) > 0 {
+			e.Detail, _ = json.Marshal(detail) // of strings: can't fail
+		}
+		return s.Release(labels, also...)
+	})
+}
+
+// releasedDetail is what a release names, by keyed hashes: parts of requests to models that brought the labels, and texts that results delivered.
+type releasedDetail struct {
+	Found     session.Found `json:"found,omitempty"`
+	Delivered []string      `json:"delivered,omitempty"`
 }
 
 // CloseSession ends a session for good. Its token still tells who asks, so that a late call is told that the session is closed.

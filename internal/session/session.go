@@ -8,6 +8,7 @@ package session
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -158,6 +159,8 @@ type Session struct {
 	Opened      *Opening      `json:"phase_opened,omitempty"` // the person's yes to a plan that opened the execution phase; nil: something else did, or it is not open
 	State       State         `json:"state"`
 	Labels      []flow.Held   `json:"labels"`
+	Found       Found         `json:"-"` // what requests to models brought that has a label; for the store and releases, not for who looks at the session
+	Released    Found         `json:"-"` // what a person released of that: it brings the label no more
 	Plan        *Plan         `json:"plan,omitempty"`
 	Version     int64         `json:"version"`
 	Used        time.Duration `json:"used_ns"`   // time spent in operations (EX-6)
@@ -171,6 +174,14 @@ func (s Session) Autonomous() bool {
 	kind, _, _ := strings.Cut(s.OpenedBy, ":")
 	return s.Own && s.Requester == "" && kind != "person" && kind != "host"
 }
+
+// Found are things that bring a label, each by a keyed hash, the oldest first.
+type Found map[flow.Label][]string
+
+const (
+	maxFound    = 1024 // of one session, all labels together: so many fit into the entry of a release
+	maxReleased = 2048 // of one label
+)
 
 // Opening is a person's yes to a plan, which opened the execution phase.
 type Opening struct {
@@ -335,9 +346,76 @@ func (s Session) Holds(l flow.Label) bool {
 	return slices.ContainsFunc(s.Labels, func(h flow.Held) bool { return h.Label == l })
 }
 
+// Find adds what requests brought. Of very much the newest is kept. No decision is made on it, so the version stays; grew tells whether it is more than before.
+func (s Session) Find(found Found) (after Session, grew bool) {
+	all := maps.Clone(s.Found)
+	for l, hashes := range found {
+		for _, h := range hashes {
+			if slices.Contains(all[l], h) {
+				continue
+			}
+			if all == nil {
+				all = Found{}
+			}
+			all[l], grew = append(slices.Clip(all[l]), h), true
+		}
+	}
+	if !grew {
+		return s, false
+	}
+	all.shorten(maxFound)
+	s.Found = all
+	return s, true
+}
+
+// shorten drops the oldest of what there is most of, until there are at most so many.
+func (f Found) shorten(most int) {
+	for n := f.count(); n > most; n-- {
+		var longest flow.Label
+		for l, hashes := range f {
+			if len(hashes) > len(f[longest]) || len(hashes) == len(f[longest]) && l < longest {
+				longest = l
+			}
+		}
+		f[longest] = f[longest][1:]
+	}
+}
+
+func (f Found) count() (n int) {
+	for _, hashes := range f {
+		n += len(hashes)
+	}
+	return n
+}
+
+// Lets tells whether a person released the label for what has this hash.
+func (s Session) Lets(l flow.Label, hash string) bool { return slices.Contains(s.Released[l], hash) }
+
+// let notes things that were there when a person released the labels, and what was found: they bring these labels no more.
+func (s Session) let(labels []flow.Label, also []string) Session {
+	released, found := maps.Clone(s.Released), maps.Clone(s.Found)
+	for _, l := range labels {
+		for _, h := range slices.Concat(also, found[l]) {
+			if slices.Contains(released[l], h) {
+				continue
+			}
+			if released == nil {
+				released = Found{}
+			}
+			released[l] = append(slices.Clip(released[l]), h)
+		}
+		if extra := len(released[l]) - maxReleased; extra > 0 {
+			released[l] = released[l][extra:]
+		}
+		delete(found, l)
+	}
+	s.Released, s.Found = released, found
+	return s
+}
+
 // Release removes labels. Only a person may do it, with a reason on the record (docs/design.md, rule 3). Naming a label that is not held is an
-// error.
-func (s Session) Release(labels ...flow.Label) (Session, error) {
+// error. What requests to models brought that has a label, and what has one of the hashes, brings it no more.
+func (s Session) Release(labels []flow.Label, also ...string) (Session, error) {
 	if len(labels) == 0 {
 		return s, fault.New(fault.RequestMalformed, "name at least one label to release").At("labels")
 	}
@@ -347,6 +425,7 @@ func (s Session) Release(labels ...flow.Label) (Session, error) {
 		}
 	}
 	s.Labels = slices.DeleteFunc(slices.Clone(s.Labels), func(h flow.Held) bool { return slices.Contains(labels, h.Label) })
+	s = s.let(labels, also)
 	s.Version++
 	return s, nil
 }
@@ -488,7 +567,7 @@ func (s Session) Close(now time.Time) (Session, error) {
 	if err := s.open(); err != nil {
 		return s, err
 	}
-	s.State, s.ClosedAt = Closed, now.UTC()
+	s.State, s.ClosedAt, s.Found, s.Released = Closed, now.UTC(), nil, nil
 	s.Version++
 	return s, nil
 }

@@ -2,6 +2,7 @@ package session
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -54,7 +55,7 @@ func TestClosedIsFinal(t *testing.T) {
 	if after := s.Raise(held("secret")...); !after.Holds("secret") {
 		t.Error("what came into a closed session is lost")
 	}
-	if after, err := s.Release("internal"); err != nil || after.Holds("internal") {
+	if after, err := s.Release([]flow.Label{"internal"}); err != nil || after.Holds("internal") {
 		t.Errorf("a person can't release a closed session's label: %v", err)
 	}
 }
@@ -267,7 +268,7 @@ func TestMovesArePureAndLabelsOnlyRise(t *testing.T) {
 			case 0:
 				next = s.Raise(held(rapid.SliceOfN(rapid.SampledFrom(words), 0, 3).Draw(t, "raise")...)...)
 			case 1:
-				next, err = s.Release(rapid.SampledFrom(words).Draw(t, "release"))
+				next, err = s.Release([]flow.Label{rapid.SampledFrom(words).Draw(t, "release")})
 				released = err == nil
 			case 2:
 				next, err = s.SetPhase(rapid.SampledFrom([]Phase{Planning, Execution, "x"}).Draw(t, "phase"), "person:alice")
@@ -440,5 +441,42 @@ func TestRaiseTellsOfContentFirst(t *testing.T) {
 		if again := next.Raise(h); again.Labels[0] != called || again.Version != next.Version {
 			t.Errorf("%+v", again)
 		}
+	}
+}
+
+// What was found is bounded, so that a release can name it in one entry; of what there is most, the oldest goes. Only what was found for a label is released for it.
+func TestWhatIsFoundIsBoundedAndReleased(t *testing.T) {
+	s := fresh().Raise(held("pii", "secret")...)
+	before := s.Version
+	few, grew := s.Find(Found{"secret": {"key"}})
+	if !grew || len(s.Found) != 0 || few.Version != before {
+		t.Errorf("%v, found before %v, version %d of %d", grew, s.Found, few.Version, before)
+	}
+	if _, grew := few.Find(Found{"secret": {"key"}}); grew {
+		t.Error("what is known is found again")
+	}
+	var many []string
+	for i := range 5000 {
+		many = append(many, fmt.Sprintf("part %017d", i))
+	}
+	much, _ := few.Find(Found{"pii": many})
+	if got := much.Found["pii"]; len(got) != 1023 || got[1022] != many[4999] || len(much.Found["secret"]) != 1 {
+		t.Errorf("%d parts, the newest %s, and %d", len(got), got[len(got)-1], len(much.Found["secret"]))
+	}
+	after, err := much.Release([]flow.Label{"pii"}, "delivered")
+	if err != nil || !after.Lets("pii", many[4999]) || !after.Lets("pii", "delivered") || after.Lets("secret", "delivered") || after.Lets("pii", "key") || len(after.Found["pii"]) != 0 || len(after.Found["secret"]) != 1 || much.Lets("pii", many[4999]) {
+		t.Errorf("%v: released %d, found %v", err, len(after.Released["pii"]), after.Found)
+	}
+	for range 3 {
+		again, _ := after.Raise(held("pii")...).Find(Found{"pii": many})
+		for i := range many {
+			many[i] += "'"
+		}
+		if after, err = again.Release([]flow.Label{"pii"}); err != nil || len(after.Released["pii"]) > 2048 {
+			t.Errorf("%v: %d", err, len(after.Released["pii"]))
+		}
+	}
+	if closed, err := after.Close(t0); err != nil || closed.Found != nil || closed.Released != nil {
+		t.Errorf("a closed session keeps them: %v", err)
 	}
 }

@@ -68,7 +68,7 @@ func crashWriter(dir string) {
 						for _, h := range x.Labels {
 							all = append(all, h.Label)
 						}
-						after, err := x.Release(all...)
+						after, err := x.Release(all)
 						return after, change("session.release", x), err
 					}); err == nil {
 						say("release", s.ID)

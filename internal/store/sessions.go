@@ -22,15 +22,24 @@ func noSession(id string) error {
 	return fault.New(fault.NotFound, "There is no session %.80q.", id).At("session_id")
 }
 
+// kept is a session as its row has it.
+type kept struct {
+	session.Session
+	Found    session.Found `json:"found,omitempty"`
+	Released session.Found `json:"released,omitempty"`
+}
+
 func encodeSession(s session.Session) ([]byte, error) {
-	return encode(s) // the arguments of a plan's steps are canonical: under the plan's digest byte for byte
+	return encode(kept{s, s.Found, s.Released}) // the arguments of a plan's steps are canonical: under the plan's digest byte for byte
 }
 
 // decodeSession reads the session of an id. used is what its column has; the body has the used time as of the last change.
 func decodeSession(id string, body []byte, used time.Duration) (s session.Session, err error) {
-	if err := json.Unmarshal(body, &s); err != nil {
+	var k kept
+	if err := json.Unmarshal(body, &k); err != nil {
 		return s, damagedSession(id, err)
 	}
+	s, s.Found, s.Released = k.Session, k.Found, k.Released
 	if s.ID != id {
 		return s, damagedSession(id, fmt.Errorf("it is the row of session %.80q", s.ID))
 	}
@@ -223,7 +232,14 @@ func (db *DB) Intent(ctx context.Context, sessionID string, version int64, e aud
 				return err
 			}
 		}
-		if after = s.Raise(raise...); after.Version == s.Version && !took {
+		after = s.Raise(raise...)
+		found := false
+		for _, sp := range spend {
+			more := false
+			after, more = after.Find(sp.Found)
+			found = found || more
+		}
+		if after.Version == s.Version && !took && !found {
 			t.hold(s)
 		} else if err := t.save(after); err != nil {
 			return err
