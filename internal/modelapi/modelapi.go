@@ -77,6 +77,7 @@ func New(g Gateway, o Options) *Face {
 	f.web = web.Face{
 		Log: o.Log, NewID: func() string { return call.NewID("req_", f.o.Clock()) }, Single: []string{headerKey, headerVersion, headerBeta, headerOpenAI},
 		Refused: func(r *http.Request, err error) { f.record(r, identity.Principal{}, "", err) },
+		Answer:  f.turnAway,
 	}
 	return f
 }
@@ -93,10 +94,8 @@ var maxBody = int64(call.DefaultLimits().Bytes)
 func (f *Face) Handler() http.Handler { return f.web.Handler(http.HandlerFunc(f.serve)) }
 
 func (f *Face) serve(w http.ResponseWriter, r *http.Request) {
-	provider, path := wire.OpenAI, strings.TrimPrefix(r.URL.Path, "/openai")
-	if strings.HasPrefix(r.URL.Path, "/anthropic") {
-		provider, path = wire.Anthropic, strings.TrimPrefix(r.URL.Path, "/anthropic")
-	}
+	provider := providerOf(r)
+	path := strings.TrimPrefix(r.URL.Path, "/"+string(provider))
 	a := asked{f: f, w: w, r: r, provider: provider}
 	id, one := strings.CutPrefix(path, "/v1/models/")
 	if !one {
@@ -122,6 +121,18 @@ func (f *Face) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	a.method(http.MethodPost, a.ask)
+}
+
+func providerOf(r *http.Request) wire.Provider {
+	if strings.HasPrefix(r.URL.Path, "/anthropic") {
+		return wire.Anthropic
+	}
+	return wire.OpenAI
+}
+
+// turnAway answers for a request that is refused before the door looks at it, or whose handler panicked.
+func (f *Face) turnAway(w http.ResponseWriter, r *http.Request, err error) {
+	(&asked{f: f, w: w, r: r, provider: providerOf(r)}).say(err)
 }
 
 // asked is one HTTP request.
@@ -298,6 +309,11 @@ func (a *asked) write(status int, body []byte) {
 // refuse answers for a request that was refused before it was a call, and puts that on record.
 func (a *asked) refuse(err error) {
 	a.f.record(a.r, a.p, a.what, err)
+	a.say(err)
+}
+
+// say answers with an error as a refusal.
+func (a *asked) say(err error) {
 	v := fault.RefuseErr("door", err)
 	v.RequestID = web.RequestID(a.r.Context())
 	a.fail(statusOf(err, v.Code), v)

@@ -55,9 +55,13 @@ func (f *Face) Problem(ctx context.Context, err error) *Problem {
 	return p
 }
 
-// Refuse answers with the error as a problem.
+// Refuse answers with the error: as a problem, or in the form of the face's own.
 func (f *Face) Refuse(w http.ResponseWriter, r *http.Request, err error) {
 	p := f.Problem(r.Context(), err)
+	if f.Answer != nil {
+		f.Answer(w, r, err)
+		return
+	}
 	if again := fault.Of(err).Again; again > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(int(again.Seconds())))
 	}

@@ -32,6 +32,8 @@ type Face struct {
 	// Refused is told of a request of another origin's page, or to another host, which is refused before anybody asks for its credential; nil:
 	// nobody is told. It must not block.
 	Refused func(r *http.Request, err error)
+	// Answer writes the refusals of the face in a form of its own; nil: they are problems.
+	Answer func(w http.ResponseWriter, r *http.Request, err error)
 	// Single are further headers that the face reads. A request that has one of them twice is refused.
 	Single []string
 }
