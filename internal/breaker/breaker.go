@@ -28,6 +28,13 @@ const (
 	Unreachable Result = "unreachable"
 	// Broken: it was sent, and a time-out, a broken answer or a 5xx came of it. The arguments can have caused that.
 	Broken Result = "broken"
+	// Exited: the server's program or session ended in the midst of the call, which can have caused that. It counts for the agent at this server alone.
+	Exited Result = "exited"
+	// ExitedTogether: it ended in the midst of calls of several agents, one of which can have caused it. It counts as Exited does, but it opens the breaker only of an agent at which it happens more
+	// often than at any other: whom calls succeed for between is not the one.
+	ExitedTogether Result = "exited_together"
+	// Starting: nothing was sent, since the server starts again after its calls can have ended it. It counts for nobody until a start fails, which is Unreachable.
+	Starting Result = "starting"
 	// Refused: the server answered a write with an error. It counts for the agent at this server alone.
 	Refused Result = "refused"
 )
@@ -125,7 +132,7 @@ type breaker struct {
 	agent, server string
 
 	hard int            // failures in a row that no agent caused
-	soft map[string]int // those that an agent can have caused, by agent
+	soft map[string]int // those that an agent can have caused, by agent; 0: only what follows can be its doing
 
 	open   bool
 	since  time.Time
@@ -263,7 +270,7 @@ func (t *Try) End(r Result) []Event {
 	}
 	t.b.mu.Lock()
 	defer t.b.mu.Unlock()
-	if r == Void {
+	if r == Void || r == Starting {
 		for _, name := range t.taken {
 			t.b.bar(t.b.byName[name], t.agent)
 		}
@@ -283,7 +290,7 @@ func (t *Try) tried(r Result) (events []Event) {
 			continue
 		}
 		k.trying = false
-		if k.kind == Server && r == Broken { // its arguments can have caused that
+		if k.kind == Server && (r == Broken || r == Exited || r == ExitedTogether) { // its arguments can have caused that
 			t.b.bar(k, t.agent)
 			continue
 		}
@@ -312,12 +319,17 @@ func (b *Breakers) bar(k *breaker, of string) {
 	k.barred, k.barredUntil = of, b.now().Add(2*b.rules.Wait)
 }
 
+// Failed tells whether the server did not do what it was asked, or whether that is unknown.
+func (r Result) Failed() bool {
+	return slices.Contains([]Result{Unreachable, Broken, Exited, ExitedTogether, Starting}, r)
+}
+
 // fails tells whether the result is a failure to this breaker.
 func (k *breaker) fails(r Result) bool {
 	switch r {
 	case Unreachable, Broken:
 		return true
-	case Refused:
+	case Refused, Exited, ExitedTogether:
 		return k.kind != Server
 	}
 	return false
@@ -325,10 +337,14 @@ func (k *breaker) fails(r Result) bool {
 
 // count counts a result in the rows of failures. openings is false while the log is read, which has the openings itself.
 func (b *Breakers) count(of, server string, r Result, openings bool) (events []Event) {
-	if server == "" || r == Void {
+	if server == "" || r == Void || r == Starting {
 		return nil
 	}
 	for _, kind := range []Kind{Server, Pair} {
+		if kind == Server && (r == Exited || r == ExitedTogether) { // it ends no row either, and what follows it may be this agent's doing
+			b.make(kind, of, server).blame(of, 0)
+			continue
+		}
 		k := b.get(kind, of, server, r)
 		if k == nil {
 			continue
@@ -337,22 +353,40 @@ func (b *Breakers) count(of, server string, r Result, openings bool) (events []E
 			k.hard, k.soft, k.own = 0, nil, 0
 			continue
 		}
-		if r != Unreachable {
+		if r == ExitedTogether && k.counted(b.rules.Failures) >= b.rules.Failures-1 && !b.suspect(k) {
+			continue
+		}
+		if r != Unreachable && r != ExitedTogether {
 			k.own++
 		}
-		if r == Unreachable && k.soft[of] == 0 {
+		if _, blamed := k.soft[of]; r == Unreachable && !blamed {
 			k.hard++
 		} else { // what follows an agent's own failing call may be its doing
-			if k.soft == nil {
-				k.soft = map[string]int{}
-			}
-			k.soft[of]++
+			k.blame(of, 1)
 		}
 		if openings {
 			events = append(events, b.openIfDue(k)...)
 		}
 	}
 	return events
+}
+
+// suspect tells whether the pair's agent has failed oftener in a row at the server than every other. One of them may not have counted yet what this call ended with, so as often isn't less.
+func (b *Breakers) suspect(k *breaker) bool {
+	for _, other := range b.byName {
+		if other != k && other.kind == Pair && other.server == k.server && other.counted(b.rules.Failures) >= k.counted(b.rules.Failures) {
+			return false
+		}
+	}
+	return true
+}
+
+// blame counts so many failures as ones that the agent can have caused.
+func (k *breaker) blame(of string, times int) {
+	if k.soft == nil {
+		k.soft = map[string]int{}
+	}
+	k.soft[of] += times
 }
 
 // openIfDue opens the breaker if it has counted enough, and the agent's with it.

@@ -86,6 +86,16 @@ func TestWhatOpens(t *testing.T) {
 		"two agents met them":              {[]call{{"a", "s", Broken, 3}, {"b", "s", Broken, 2}}, []string{"s"}},
 		"one of them met one":              {[]call{{"a", "s", Broken, 4}, {"b", "s", Broken, 1}}, nil},
 		"an agent that crashes the server": {[]call{{"a", "s", Broken, 1}, {"a", "s", Unreachable, 4}}, []string{"a@s"}},
+		"an agent that ends its program":   {[]call{{"a", "s", Exited, 5}, {"b", "s", Starting, 9}, {"c", "s", Starting, 9}}, []string{"a@s"}},
+		"and that doesn't start again":     {[]call{{"a", "s", Exited, 1}, {"a", "s", Unreachable, 9}, {"b", "s", Unreachable, 4}}, []string{"a@s"}},
+		"two agents that do":               {[]call{{"a", "s", Exited, 5}, {"b", "s", Exited, 5}}, []string{"a@s", "b@s"}},
+		"nobody knows which of two did":    {[]call{{"a", "s", ExitedTogether, 4}, {"b", "s", ExitedTogether, 4}, {"a", "s", ExitedTogether, 9}, {"b", "s", ExitedTogether, 9}}, nil},
+		"another agent's calls succeed":    {[]call{{"a", "s", ExitedTogether, 4}, {"b", "s", ExitedTogether, 4}, {"b", "s", Answered, 1}, {"b", "s", ExitedTogether, 1}, {"a", "s", ExitedTogether, 1}}, []string{"a@s"}},
+		"one ended it alone, too":          {[]call{{"a", "s", ExitedTogether, 4}, {"b", "s", ExitedTogether, 4}, {"a", "s", Exited, 1}}, []string{"a@s"}},
+		"which end no row":                 {[]call{{"b", "s", Unreachable, 4}, {"a", "s", Exited, 1}, {"a", "s", ExitedTogether, 1}, {"b", "s", Unreachable, 1}}, []string{"b@s", "s"}},
+		"a program that can't start again": {[]call{{"a", "s", Exited, 1}, {"b", "s", Starting, 2}, {"b", "s", Unreachable, 3}, {"c", "s", Unreachable, 2}}, []string{"s"}},
+		"an agent that ends two programs":  {[]call{{"a", "s", Exited, 5}, {"a", "t", Exited, 5}}, []string{"a@s", "a@t", "agent:a"}},
+		"one in whose calls two ended":     {[]call{{"a", "s", ExitedTogether, 4}, {"a", "s", Exited, 1}, {"a", "t", Exited, 5}}, []string{"a@s", "a@t"}},
 		"refused writes are the agent's":   {[]call{{"a", "s", Refused, 5}, {"b", "s", Refused, 4}}, []string{"a@s"}},
 		"two open pairs open the agent":    {[]call{{"a", "s", Refused, 5}, {"a", "t", Broken, 5}}, []string{"a@s", "a@t", "agent:a"}},
 		"two dead servers don't":           {[]call{{"a", "s", Unreachable, 5}, {"a", "t", Unreachable, 5}}, []string{"a@s", "a@t", "s", "t"}},
@@ -155,7 +165,7 @@ func TestOneCallTries(t *testing.T) {
 
 // Whoever tries with a call that it breaks itself, or that it gives up, lets others go first, and makes nobody wait longer.
 func TestATryOfOnesOwnHoldsUpNobody(t *testing.T) {
-	for name, end := range map[string]Result{"broken": Broken, "given up": Void} {
+	for name, end := range map[string]Result{"broken": Broken, "given up": Void, "ends its program": Exited, "ended beside another": ExitedTogether, "while it starts": Starting} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld()
 			for range 5 {
@@ -309,7 +319,7 @@ func TestConcurrentTries(t *testing.T) {
 func TestTheLogHasTheState(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld()
-		results := []Result{Answered, Void, Unreachable, Broken, Refused}
+		results := []Result{Answered, Void, Unreachable, Broken, Refused, Exited, ExitedTogether, Starting}
 		for range rapid.IntRange(0, 60).Draw(t, "steps") {
 			agent := rapid.SampledFrom([]string{"a", "b"}).Draw(t, "agent")
 			server := rapid.SampledFrom([]string{"s", "t", "model:m", "model:m.1@x", "judge:m@1"}).Draw(t, "server")

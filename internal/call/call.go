@@ -63,6 +63,8 @@ type Exchange struct {
 	Log      func(params json.RawMessage)
 	// Ask carries a server-to-client request (elicitation/create, sampling/createMessage, roots/list) to the agent's client.
 	Ask func(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, error)
+	// Agent is whose call it is; "" means the gateway's own.
+	Agent string
 	// ClientKey separates upstream conversations in which the server may ask back: one per downstream connection.
 	// "" means the conversation that all callers share, in which questions of servers are refused.
 	ClientKey string

@@ -187,10 +187,21 @@ type Error struct {
 type NotDispatched struct {
 	Err error
 	Own bool // the agent's own client can have caused it
+	// Starting: the server ended after it had been given calls, and no try to start it again has failed since. A call can have caused that.
+	Starting bool
 }
 
 func (e *NotDispatched) Error() string { return e.Err.Error() }
 func (e *NotDispatched) Unwrap() error { return e.Err }
+
+// Ended is the cause of an error of a call during which its server's program or session ended. The call can have caused that.
+type Ended struct {
+	Err    error
+	Others bool // calls of other agents were under way, and one of them can have caused it
+}
+
+func (e *Ended) Error() string { return e.Err.Error() }
+func (e *Ended) Unwrap() error { return e.Err }
 
 // New returns an Error with a message that may be shown to whoever asked.
 func New(code Code, format string, args ...any) *Error {

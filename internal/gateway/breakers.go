@@ -258,13 +258,17 @@ func (c *crossing) endedAs(out *outcome, err error) breaker.Result {
 	case slices.ContainsFunc([]error{standing.ErrKilled, errClosed, errStopping, errUntaken, limit.ErrBudget, context.Canceled}, func(cause error) bool { return errors.Is(err, cause) }):
 		return breaker.Void
 	}
-	switch fault.Of(err).Code {
-	case fault.UpstreamFailed:
-		if errors.As(err, &unsent) && !unsent.Own {
-			return breaker.Unreachable
-		}
-		return breaker.Broken
-	case fault.TimeExceeded, fault.ResultInvalid:
+	var ended *fault.Ended
+	switch code := fault.Of(err).Code; {
+	case errors.As(err, &unsent) && unsent.Starting:
+		return breaker.Starting
+	case code == fault.UpstreamFailed && unsent != nil && !unsent.Own:
+		return breaker.Unreachable
+	case errors.As(err, &ended) && ended.Others:
+		return breaker.ExitedTogether
+	case ended != nil:
+		return breaker.Exited
+	case code == fault.UpstreamFailed, code == fault.TimeExceeded, code == fault.ResultInvalid:
 		return breaker.Broken
 	}
 	return breaker.Void

@@ -3,6 +3,7 @@ package gateway_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"runtime"
 	"slices"
@@ -133,6 +134,44 @@ func TestOneAgentShutsNoServerForOthers(t *testing.T) {
 	w.mustPermit(w.call("selfish", "think"))
 	w.pass(-time.Hour)
 	w.mustRefuse(w.call("worker", "think"), fault.BreakerOpen)
+}
+
+// What one agent can have done to a server's program is its own: that it ended in its calls, and that it starts again. All are shut once no start succeeds.
+func TestOneAgentEndsAServer(t *testing.T) {
+	w := newBreakerWorld(t)
+	ended := func(others bool) error {
+		return fault.Wrap(&fault.Ended{Err: errors.New("exit status 1"), Others: others}, fault.UpstreamFailed, "Upstream docs ended the conversation.")
+	}
+	starting := &fault.NotDispatched{Err: fault.New(fault.UpstreamFailed, "Upstream docs is down."), Starting: true}
+	open := func() (names []string) {
+		for _, b := range w.g.Breakers() {
+			if b.State != "closed" {
+				names = append(names, b.Name)
+			}
+		}
+		return names
+	}
+	for _, step := range []struct {
+		agent string
+		err   error
+		times int
+		open  []string
+	}{
+		{"selfish", ended(true), 4, nil},
+		{"selfish", starting, 9, nil},
+		{"worker", ended(false), 5, []string{"worker@docs"}},
+		{"selfish", starting, 9, []string{"worker@docs"}},
+		{"selfish", nil, 1, []string{"worker@docs"}},
+		{"selfish", errDown, 5, []string{"docs", "selfish@docs", "worker@docs"}},
+	} {
+		w.ends("docs.think", step.err)
+		for range step.times {
+			w.call(step.agent, "think")
+		}
+		if got := open(); !slices.Equal(got, step.open) {
+			t.Errorf("%s, %v: open %q, want %q", step.agent, step.err, got, step.open)
+		}
+	}
 }
 
 func TestWhatCountsForNoBreaker(t *testing.T) {

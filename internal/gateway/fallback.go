@@ -8,7 +8,6 @@ import (
 	"fmt"
 
 	"sallyport.example/internal/approval"
-	"sallyport.example/internal/breaker"
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/effect"
@@ -151,7 +150,7 @@ func (c *crossing) failure(out *outcome) string {
 	case c.g.ending.Load(): // the gateway ended it
 		return ""
 	case c.beside != nil:
-		if out.ended == breaker.Unreachable || out.ended == breaker.Broken {
+		if out.ended.Failed() {
 			return out.verdict.Reason
 		}
 	case !effect.Asks(c.effect):

@@ -12,6 +12,7 @@ import (
 
 	"sallyport.example/flow"
 	"sallyport.example/guard"
+	"sallyport.example/internal/agent"
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/breaker"
 	"sallyport.example/internal/call"
@@ -82,6 +83,7 @@ func (g *Gateway) looked(b []byte) (p *audit.Payload, labels []string) {
 func (c *crossing) exchange() *call.Exchange {
 	c.talk.exchange = c.r.Exchange
 	x := &c.talk.exchange
+	x.Agent = agent.Base(c.agent)
 	pass := func(f func(json.RawMessage)) func(json.RawMessage) {
 		if f == nil {
 			return nil

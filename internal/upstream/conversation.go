@@ -162,11 +162,45 @@ type conversation struct {
 	info   *mcp.InitializeResult  // set before anybody else sees the conversation
 	flood  *rate.Limiter          // of messages on a shared stream that answer nothing
 
-	mu      sync.Mutex // guards all below
-	pending map[string]*pending
-	current *pending                      // of an owned conversation: the call in flight
-	asks    map[string]context.CancelFunc // requests of the server's that run, by the keys of their ids
-	restart func()                        // ends the listen stream, which then starts anew
+	mu        sync.Mutex // guards all below
+	pending   map[string]*pending
+	called    bool                          // with a call of an agent's
+	endedAmid bool                          // it ended while calls of several agents were under way
+	current   *pending                      // of an owned conversation: the call in flight
+	asks      map[string]context.CancelFunc // requests of the server's that run, by the keys of their ids
+	restart   func()                        // ends the listen stream, which then starts anew
+}
+
+// agent is whose call the request is; "": it is the gateway's own.
+func (p *pending) agent() string {
+	if p.x == nil {
+		return ""
+	}
+	return p.x.Agent
+}
+
+// fail begins the end. The first cause stays.
+func (c *conversation) fail(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ctx.Err() == nil {
+		of := ""
+		for _, p := range c.pending {
+			if a := p.agent(); a != "" {
+				c.endedAmid = c.endedAmid || of != "" && of != a
+				of = a
+			}
+		}
+	}
+	c.lifetime.fail(err)
+}
+
+// endedByCall tells whether a call of an agent's can have ended the conversation: it had one, and it did not end because nobody is at the server's address.
+func (c *conversation) endedByCall() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var dial *dialError
+	return c.called && !errors.As(c.cause(), &dial)
 }
 
 // owned tells whether the conversation is one client's own.
@@ -340,9 +374,10 @@ func (c *conversation) exchange(ctx context.Context, x *call.Exchange, out *outg
 	c.mu.Lock()
 	if c.ctx.Err() != nil {
 		c.mu.Unlock()
-		return mcpwire.Message{}, c.s.undispatched(c.cause(), "has ended the conversation")
+		return mcpwire.Message{}, c.unsent("has ended the conversation")
 	}
 	c.pending[p.key] = p
+	c.called = c.called || p.agent() != ""
 	if c.owned() && x != nil {
 		c.current = p
 	}

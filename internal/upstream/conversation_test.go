@@ -1,8 +1,10 @@
 package upstream
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -87,6 +89,34 @@ func TestBuild(t *testing.T) {
 		var nd *fault.NotDispatched
 		if !errors.As(err, &nd) {
 			t.Errorf("%s: %v", params, err)
+		}
+	}
+}
+
+// A call can have ended a conversation that had one. It is none's doing that a server ends which was not called, or that nobody is at its address.
+func TestWhatACallCanHaveEnded(t *testing.T) {
+	for name, c := range map[string]struct {
+		called bool
+		cause  error
+		want   bool
+	}{
+		"a program that exits":          {true, errors.New("exit status 1"), true},
+		"one that was never called":     {false, errors.New("exit status 1"), false},
+		"nobody is at the address":      {true, fmt.Errorf("it can't be reached: %w", &dialError{errors.New("refused")}), false},
+		"the server ended the session":  {true, errSessionGone, true},
+		"it floods us, and was called":  {true, errFlood, true},
+		"it floods us, and was not yet": {false, errFlood, false},
+	} {
+		conv := bare()
+		conv.called = c.called
+		conv.ctx, conv.cancel = context.WithCancelCause(t.Context())
+		conv.fail(c.cause)
+		if got := conv.endedByCall(); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
+		var unsent *fault.NotDispatched
+		if err := conv.unsent("has ended"); !errors.As(err, &unsent) || unsent.Starting != c.want {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

@@ -3,7 +3,6 @@ package upstream
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"time"
 
 	"sallyport.example/internal/call"
@@ -48,8 +47,7 @@ func (s *server) choose(x *call.Exchange) (*dedicated, *conversation, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.shared == nil || s.stopped {
-		// The agent sees the state and nothing more: the last error can hold the server's own words.
-		return nil, nil, s.undispatched(errors.New(s.now.LastError), "is %s", s.now.State)
+		return nil, nil, s.down()
 	}
 	// Servers of 2026-07-28 ask in their results (MRTR), which needs no conversation of one's own.
 	if s.shared.modern() || x.Ask == nil || x.ClientKey == "" || len(s.restrict(x.ClientCapabilities)) == 0 {

@@ -26,6 +26,24 @@ func (s *server) undispatched(cause error, format string, args ...any) error {
 	return &fault.NotDispatched{Err: s.failed(cause, format, args...)}
 }
 
+// down is the error of a call for which there is no conversation. s.mu is held. The agent sees the state and nothing more: the last error can hold the server's own words.
+func (s *server) down() error {
+	return &fault.NotDispatched{Err: s.failed(errors.New(s.now.LastError), "is %s", s.now.State), Starting: s.again != nil}
+}
+
+// unsent is the error of a call that the conversation ended before.
+func (c *conversation) unsent(what string) error {
+	return &fault.NotDispatched{Err: c.s.failed(c.cause(), "%s", what), Starting: c.endedByCall()}
+}
+
+// brokenOff is the error of a call that the conversation ended in.
+func (c *conversation) brokenOff() error {
+	c.mu.Lock()
+	others := c.endedAmid
+	c.mu.Unlock()
+	return c.s.failed(&fault.Ended{Err: c.cause(), Others: others}, "ended the conversation; whether the call was carried out is unknown")
+}
+
 func (s *server) invalidResult(cause error, format string, args ...any) error {
 	return fault.Wrap(cause, fault.ResultInvalid, "The answer of upstream %s %s and was discarded.", s.cfg.ID, fmt.Sprintf(format, args...))
 }

@@ -197,7 +197,7 @@ func (x *httpExchange) broken(err error, what string) error {
 		}
 		return s.gaveUp(x.ctx)
 	case c.ctx.Err() != nil:
-		return s.failed(c.cause(), "ended the conversation; whether the call was carried out is unknown")
+		return c.brokenOff()
 	case errors.Is(err, mcpwire.ErrTooLarge):
 		return s.tooLarge(err)
 	case fault.Is(err, fault.LimitRate):

@@ -3,7 +3,6 @@ package upstream
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -20,12 +19,14 @@ import (
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/display"
 	"sallyport.example/internal/egress"
+	"sallyport.example/internal/fault"
 	"sallyport.example/internal/mcpwire"
 )
 
 const (
 	frameSlack  = 64 << 10 // of a message around its result
 	stableAfter = 30 * time.Second
+	startWait   = 5 * time.Second  // that a call waits for a server that starts again
 	relistGap   = time.Second      // lists are taken again at most this often, however many changes are announced
 	relistUsed  = 30 * time.Second // a call finds lists that are no older, or has them taken again beside it
 	relistAfter = 5 * time.Minute  // a server that announces no changes and is not called is asked again all the same
@@ -61,6 +62,7 @@ type server struct {
 	now        Status
 	connected  int // how many conversations the supervisor has had
 	shared     *conversation
+	again      chan struct{} // closed when the try to start the server again has ended; nil where it isn't down, or a try failed, or no call can have ended it
 	stopped    bool
 	dedicated  map[string]*dedicated
 	subscribed subscribers
@@ -109,6 +111,7 @@ func (s *server) setState(state State, err error) {
 func (s *server) supervise(ctx context.Context) {
 	delay := s.backoffMin
 	defer s.attempt()
+	defer s.startedAgain()
 	defer s.setState(Stopped, nil)
 	for ctx.Err() == nil {
 		s.setState(Connecting, nil)
@@ -131,6 +134,7 @@ func (s *server) supervise(ctx context.Context) {
 		} else if ctx.Err() == nil {
 			s.setState(Down, err)
 			s.log.Warn("upstream can't be reached", "error", plain(err), "again_in", delay.String())
+			s.startedAgain()
 		}
 		s.attempt()
 		// Half of the delay is random, so that servers that fell together don't come back together.
@@ -166,7 +170,7 @@ func (s *server) listNow(ctx context.Context) error {
 	s.mu.Lock()
 	if s.shared == nil || s.stopped {
 		defer s.mu.Unlock()
-		return s.undispatched(errors.New(s.now.LastError), "is %s", s.now.State)
+		return s.down()
 	}
 	s.renewal.waiting = append(s.renewal.waiting, done)
 	s.mu.Unlock()
@@ -187,15 +191,46 @@ func tellRelisted(waiting []chan<- error, err error) {
 	}
 }
 
+// awaitStart lets a call wait while the server starts again that a call may have ended. What came of it shows in who is there then.
+func (s *server) awaitStart(ctx context.Context) error {
+	s.mu.Lock()
+	again := s.again
+	s.mu.Unlock()
+	if again != nil && wait(startWait, again, ctx.Done()) == 1 {
+		return &fault.NotDispatched{Err: s.gaveUp(ctx), Starting: true}
+	}
+	return nil
+}
+
+// startedAgain ends the time in which the server starts again after a call.
+func (s *server) startedAgain() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tellStarted()
+}
+
+// tellStarted is startedAgain while s.mu is held.
+func (s *server) tellStarted() {
+	if s.again != nil {
+		close(s.again)
+		s.again = nil
+	}
+}
+
 func (s *server) setShared(c *conversation) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	was := s.shared
 	s.shared = c
 	if c == nil {
+		if was.endedByCall() {
+			s.again = make(chan struct{})
+		}
 		tellRelisted(s.renewal.waiting, s.undispatched(nil, "went down while it listed its tools"))
 		s.renewal.waiting = nil
 		return
 	}
+	s.tellStarted()
 	s.now.State, s.now.Since, s.now.LastError = Up, time.Now(), ""
 	if s.connected++; s.connected > 1 {
 		s.now.Restarts++

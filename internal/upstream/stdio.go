@@ -238,7 +238,7 @@ func (ch *child) exchange(ctx context.Context, p *pending, out *outgoing) (m mcp
 		if ctx.Err() != nil {
 			return m, &fault.NotDispatched{Err: s.gaveUp(ctx)}
 		}
-		return m, s.undispatched(err, "did not take the call")
+		return m, c.unsent("did not take the call")
 	}
 	select {
 	case a := <-p.answer:
@@ -258,9 +258,9 @@ func (ch *child) exchange(ctx context.Context, p *pending, out *outgoing) (m mcp
 		default:
 		}
 		if l.state.CompareAndSwap(letterWaiting, letterTaken) {
-			return m, s.undispatched(c.cause(), "ended before the call was written")
+			return m, c.unsent("ended before the call was written")
 		}
-		return m, s.failed(c.cause(), "ended the conversation; whether the call was carried out is unknown")
+		return m, c.brokenOff()
 	}
 }
 

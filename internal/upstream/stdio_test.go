@@ -95,21 +95,37 @@ func TestCutOff(t *testing.T) {
 			m, seen := start(t, childConfig("raw"), func(o *Options) { o.MaxResult, o.Log = 1<<20, logger(log) })
 			bystander := make(chan error, 1)
 			go func() {
-				_, err := run(m, "hang", nil)
+				_, err := run(m, "hang", &call.Exchange{Agent: "bystander"})
 				bystander <- err
 			}()
 			until(t, "the server has the bystander's call", func() bool { return strings.Contains(log.String(), "the call hangs") })
-			_, err := run(m, what, nil)
-			if !fault.Is(err, fault.UpstreamFailed) || !dispatched(err) {
-				t.Fatal(err)
+			ended := func(err error, others bool) {
+				t.Helper()
+				var e *fault.Ended
+				if !fault.Is(err, fault.UpstreamFailed) || !dispatched(err) || !errors.As(err, &e) || e.Others != others {
+					t.Fatalf("%v, %+v", err, e)
+				}
 			}
-			if err := <-bystander; !fault.Is(err, fault.UpstreamFailed) || !dispatched(err) {
-				t.Fatal(err)
+			_, err := run(m, what, &call.Exchange{Agent: "a"})
+			ended(err, true)
+			ended(<-bystander, true)
+			served := func() { // a call waits for the start; only one that meets the very end is told of it
+				t.Helper()
+				until(t, "a call is served", func() bool {
+					_, err := run(m, "ok", &call.Exchange{Agent: "a"})
+					if unsent := (*fault.NotDispatched)(nil); err != nil && (!errors.As(err, &unsent) || !unsent.Starting) {
+						t.Fatal(err)
+					}
+					return err == nil
+				})
 			}
-			until(t, "it is up again", func() bool { s := m.Status()[0]; return s.State == Up && s.Restarts == 1 })
-			if _, err := run(m, "ok", nil); err != nil {
-				t.Fatal(err)
+			served()
+			if s := m.Status()[0]; s.State != Up || s.Restarts != 1 {
+				t.Errorf("%+v", s)
 			}
+			_, err = run(m, what, &call.Exchange{Agent: "a"})
+			ended(err, false)
+			served()
 			seen.mu.Lock()
 			defer seen.mu.Unlock()
 			if len(seen.lists["srv"]) != 1 {

@@ -56,12 +56,12 @@ func resourceURI(params json.RawMessage) string {
 
 // subscription keeps the subscribers of each resource. A server gets a request for the first subscriber and for the last, not for those between,
 // and again after a reconnection.
-func (s *server) subscription(ctx context.Context, method string, params json.RawMessage, key string) (json.RawMessage, error) {
+func (s *server) subscription(ctx context.Context, method string, params json.RawMessage, x *call.Exchange) (json.RawMessage, error) {
 	uri := resourceURI(params)
 	if uri == "" {
 		return nil, s.undispatched(nil, "needs the uri of a resource")
 	}
-	c, tell, err := s.noteSubscription(method, uri, key)
+	c, tell, err := s.noteSubscription(method, uri, x.ClientKey)
 	switch {
 	case err != nil:
 		return nil, err
@@ -71,10 +71,10 @@ func (s *server) subscription(ctx context.Context, method string, params json.Ra
 		c.restartListening()
 		return emptyObject, nil
 	}
-	result, err := c.request(ctx, method, uriParams(uri))
+	result, err := c.do(ctx, method, uriParams(uri), &call.Exchange{Agent: x.Agent})
 	if err != nil && method == string(call.Subscribe) {
 		s.mu.Lock()
-		s.subscribed.remove(uri, key)
+		s.subscribed.remove(uri, x.ClientKey)
 		s.mu.Unlock()
 	}
 	return result, err
@@ -85,7 +85,7 @@ func (s *server) noteSubscription(method, uri, key string) (c *conversation, tel
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.shared == nil || s.stopped {
-		return nil, false, s.undispatched(nil, "is %s", s.now.State)
+		return nil, false, s.down()
 	}
 	if method == string(call.Unsubscribe) {
 		return s.shared, s.subscribed.remove(uri, key), nil

@@ -328,6 +328,9 @@ func (m *Manager) List(ctx context.Context, id string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
 	defer cancel()
+	if err := s.awaitStart(ctx); err != nil {
+		return err
+	}
 	return s.listNow(ctx)
 }
 
@@ -345,10 +348,13 @@ func (m *Manager) Do(ctx context.Context, id, method string, params json.RawMess
 		ctx, cancel = context.WithTimeout(ctx, s.cfg.Timeout)
 		defer cancel()
 	}
+	if err := s.awaitStart(ctx); err != nil {
+		return nil, err
+	}
 	switch call.Method(method) {
 	case call.CallTool, call.ReadResource, call.GetPrompt, call.Complete:
 	case call.Subscribe, call.Unsubscribe:
-		return s.subscription(ctx, method, params, x.ClientKey)
+		return s.subscription(ctx, method, params, x)
 	default:
 		return nil, s.undispatched(nil, "does not take %s", display.Line(method, 64))
 	}

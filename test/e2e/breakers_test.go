@@ -8,6 +8,8 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -15,6 +17,7 @@ import (
 	"time"
 
 	"sallyport.example/client"
+	"sallyport.example/internal/sandbox"
 )
 
 // A server goes away: after five calls that could not be sent its breaker is open for every agent, over a crash of the gateway, and a person closes it. An
@@ -483,4 +486,167 @@ func TestRunsThatFailOpenTheBreaker(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.place.verify(t)
+}
+
+// Errors that a server answers an agent's writes with open the breaker of that agent at the server, and of nobody else; those of reads do where the operator says so, from the reload on.
+func TestErrorsThatServersAnswerWith(t *testing.T) {
+	crm := &scripted{tools: plainTools("get", "put"), answer: func(m message) string {
+		return fmt.Sprintf(`{"content":[{"type":"text","text":"x"}],"isError":%t}`, strings.Contains(string(m.Params.Arguments), "bad"))
+	}}
+	p := newPlace(t, fmt.Sprintf("upstreams:\n  crm: {url: %q}\noperations:\n  crm.get: {sensitivity: none, effect: read, output: trusted}\n  crm.put: {sensitivity: none, effect: write, level: 1, output: trusted, args: {}}\nbreakers: {failures: 3, wait: 5m}\n", crm.url(t)),
+		declaration("tester"), declaration("second"))
+	w := launch(t, p)
+	tokens := map[string]string{"tester": w.token("tester"), "second": w.token("second")}
+	call := func(agent, tool, arguments string, times int, want string) {
+		t.Helper()
+		for range times {
+			a, err := w.client(w.agent, tokens[agent]).Call(t.Context(), client.Own, tool, json.RawMessage(arguments))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if a.Verdict.Code != want {
+				t.Fatalf("%s calls %s %s: %+v, want %q", agent, tool, arguments, a.Verdict, want)
+			}
+		}
+	}
+	open := func(want ...string) {
+		t.Helper()
+		all, err := w.root.Breakers(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var names []string
+		for _, b := range all {
+			if b.State == "open" {
+				names = append(names, b.Name)
+			}
+		}
+		if !slices.Equal(names, want) {
+			t.Fatalf("open: %q, want %q", names, want)
+		}
+	}
+	const good, bad = `{}`, `{"q":"bad"}`
+	call("tester", "crm_get", bad, 6, "")
+	open()
+	call("tester", "crm_put", bad, 2, "")
+	call("tester", "crm_put", good, 1, "") // it ends the row
+	call("tester", "crm_put", bad, 3, "")
+	open("tester@crm")
+	call("tester", "crm_put", good, 1, "breaker.open")
+	call("second", "crm_put", bad, 2, "")
+	call("second", "crm_put", good, 1, "")
+	open("tester@crm")
+	if _, err := w.root.ResetBreaker(t.Context(), "tester@crm", "its prompt is fixed"); err != nil {
+		t.Fatal(err)
+	}
+	write(t, p.config, strings.Replace(string(read(t, p.config)), "wait: 5m}", "wait: 5m, count_reads: true}", 1))
+	if _, err := w.root.Reload(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	call("tester", "crm_get", bad, 3, "")
+	open("tester@crm")
+	call("second", "crm_get", good, 1, "")
+	w.sane()
+}
+
+// An agent that makes a server's program exit with each of its calls shuts it for itself alone: others, who call it meanwhile as fast as they can, wait while it starts again and are served. Only a call
+// that is under way when it exits fails. A program that exits and can't start again is shut for all, by calls of one who did nothing to it, over a crash of the gateway, too.
+func TestAProgramThatOneAgentEnds(t *testing.T) {
+	requireTool(t, sandbox.Probe().Tier != sandbox.None, "a kernel that holds the sandbox")
+	program := filepath.Join(t.TempDir(), "mortal")
+	if err := os.WriteFile(program, read(t, build(t, "sallyport.example/test/e2e/testdata/mortal")), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	p := newPlace(t, fmt.Sprintf("upstreams:\n  mortal: {command: [%s], timeout: 10s}\noperations:\n  mortal.get: {sensitivity: none, effect: read, output: trusted}\nbreakers: {failures: 3, wait: 5m}\n", program),
+		declaration("tester"), declaration("second"), declaration("third"))
+	w := launch(t, p)
+	w.acceptDefinitions(anyDefinition)
+	tokens := map[string]string{"tester": w.token("tester"), "second": w.token("second"), "third": w.token("third")}
+	call := func(agent, arguments string) client.Verdict {
+		a, err := w.client(w.agent, tokens[agent]).Call(context.Background(), client.Own, "mortal_get", json.RawMessage(arguments))
+		if err != nil {
+			return client.Verdict{Code: err.Error()}
+		}
+		return a.Verdict
+	}
+	opened := func() (names []string) {
+		t.Helper()
+		for _, e := range w.recorded("breaker.open") {
+			var d struct{ Breaker string }
+			if err := json.Unmarshal(e.Detail, &d); err != nil {
+				t.Fatal(err)
+			}
+			names = append(names, d.Breaker)
+		}
+		slices.Sort(names)
+		return slices.Compact(names)
+	}
+	if v := call("second", `{}`); v.Code != "" {
+		t.Fatalf("at first: %+v", v)
+	}
+
+	var stop atomic.Bool
+	busy := make(chan map[string]int)
+	go func() {
+		codes := map[string]int{}
+		for n := 0; n < 400 && !stop.Load(); n++ { // fewer than a session may make in a minute
+			codes[call("second", `{}`).Code]++
+		}
+		busy <- codes
+	}()
+	killed := 0
+	for {
+		v := call("tester", `{"q":"die"}`)
+		if v.Code == "breaker.open" {
+			break
+		}
+		if killed++; v.Code != "upstream.failed" || killed > 50 {
+			t.Fatalf("its call %d: %+v", killed, v)
+		}
+		eventually(t, 30*time.Second, "another agent is served after an exit", func() bool {
+			v := call("third", `{}`)
+			if v.Code != "" && v.Code != "upstream.failed" {
+				t.Fatalf("another agent after exit %d: %+v", killed, v)
+			}
+			return v.Code == ""
+		})
+	}
+	stop.Store(true)
+	codes := <-busy
+	if codes[""] == 0 || codes[""]+codes["upstream.failed"] != sum(codes) {
+		t.Errorf("the busy agent, over %d exits: %v", killed, codes)
+	}
+	if got := opened(); !slices.Equal(got, []string{"tester@mortal"}) {
+		t.Errorf("opened: %q", got)
+	}
+	t.Logf("%d exits; the busy agent: %v", killed, codes)
+
+	if err := os.Remove(program); err != nil {
+		t.Fatal(err)
+	}
+	if v := call("third", `{"q":"die"}`); v.Code != "upstream.failed" {
+		t.Fatalf("its last call: %+v", v)
+	}
+	eventually(t, 30*time.Second, "it is shut for an agent that did nothing to it", func() bool { return call("second", `{}`).Code == "breaker.open" })
+	if got := opened(); !slices.Contains(got, "mortal") {
+		t.Errorf("opened: %q", got)
+	}
+	w.kill()
+	w = launch(t, p)
+	for _, agent := range []string{"second", "third", "tester"} {
+		if v := call(agent, `{}`); v.Code != "breaker.open" && v.Code != "tool.unknown" {
+			t.Errorf("%s after a crash: %+v", agent, v)
+		}
+	}
+	if all, err := w.root.Breakers(t.Context()); err != nil || !slices.ContainsFunc(all, func(b client.Breaker) bool { return b.Name == "mortal" && b.State == "open" }) {
+		t.Errorf("after a crash: %+v, %v", all, err)
+	}
+	w.sane()
+}
+
+func sum(counts map[string]int) (n int) {
+	for _, c := range counts {
+		n += c
+	}
+	return n
 }
