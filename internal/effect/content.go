@@ -133,3 +133,29 @@ func (c *Content) repeats(text string) bool {
 	}
 	return c.again.of(text)
 }
+
+// Once is the content without its texts that are its structured content again, but for white space between tokens: what looks for words need not look
+// at the same ones twice, and finds them where no quotes are escaped.
+func (c *Content) Once() []byte {
+	structured := bytes.TrimSpace(c.members["structuredContent"])
+	if !c.strict || len(structured) == 0 {
+		return c.JSON
+	}
+	once, rest := []byte(nil), []byte(c.JSON)
+	for _, block := range c.elements("content") {
+		text, ok := c.text(block, "text")
+		if !ok || len(text) < long || !sameButSpace([]byte(text), structured) || !c.repeats(text) {
+			continue
+		}
+		raw := c.get(block, "text")
+		at := bytes.Index(rest, raw) // or the same words before it, which do as well
+		if at < 0 {
+			continue
+		}
+		once, rest = append(append(once, rest[:at]...), `""`...), rest[at+len(raw):]
+	}
+	if once == nil {
+		return c.JSON
+	}
+	return append(once, rest...)
+}

@@ -3,6 +3,7 @@ package effect
 import (
 	"bytes"
 	"encoding/json"
+	"strings"
 	"testing"
 
 	"sallyport.example/internal/call"
@@ -34,6 +35,41 @@ func TestRepetition(t *testing.T) {
 	}
 	if r := (repetition{}); r.of("x") {
 		t.Error("a text repeats structured content that is not there")
+	}
+}
+
+// What is looked at for words has each text once: a text that is the structured content again is left out, and nothing else.
+func TestOnce(t *testing.T) {
+	words := strings.Repeat("ninety words ", 40)
+	structured := `{"a":"` + words + `","b":2}`
+	quoted := func(s string) string {
+		b, err := json.Marshal(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
+	}
+	for name, c := range map[string]struct{ result, want string }{
+		"the same": {
+			`{"content":[{"type":"text","text":` + quoted(structured) + `}],"structuredContent":` + structured + `}`,
+			`{"content":[{"type":"text","text":""}],"structuredContent":` + structured + `}`,
+		},
+		"spread over lines, twice, beside another text": {
+			`{"structuredContent":` + structured + `,"content":[{"type":"text","text":` + quoted("{\n \"a\": \""+words+"\",\n \"b\": 2\n}\n") + `},{"type":"text","text":"more"},{"type":"text","text":` + quoted(structured) + `}],"_meta":{"x":1}}`,
+			`{"structuredContent":` + structured + `,"content":[{"type":"text","text":""},{"type":"text","text":"more"},{"type":"text","text":""}],"_meta":{"x":1}}`,
+		},
+		"in another order, which may make other words": {result: `{"content":[{"type":"text","text":` + quoted(`{"b":2,"a":"`+words+`"}`) + `}],"structuredContent":` + structured + `}`},
+		"with a word more":                               {result: `{"content":[{"type":"text","text":` + quoted(structured+" more") + `}],"structuredContent":` + structured + `}`},
+		"with another spelling of a letter":              {result: `{"content":[{"type":"text","text":` + quoted(strings.Replace(structured, "n", `\u006e`, 1)) + `}],"structuredContent":` + structured + `}`},
+		"no structured content":                          {result: `{"content":[{"type":"text","text":` + quoted(structured) + `}]}`},
+		"a name twice, of which readers take either one": {result: `{"content":[{"type":"text","text":` + quoted(structured) + `}],"structuredContent":` + structured + `,"structuredContent":{}}`},
+	} {
+		if c.want == "" {
+			c.want = c.result
+		}
+		if got := string(NewContent(json.RawMessage(c.result)).Once()); got != c.want {
+			t.Errorf("%s: %s", name, got)
+		}
 	}
 }
 

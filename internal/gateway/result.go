@@ -352,7 +352,7 @@ func (c *crossing) inspectResult(ctx context.Context, out *outcome, result effec
 		return
 	}
 	seen, trusted := c.observe(content)
-	doubtful := c.screenResult(ctx, out, result.JSON)
+	doubtful := c.screenResult(ctx, out, content.Once())
 	trusted = trusted && !doubtful
 	if !trusted && !result.Clean && !c.effect.Traits().OwnWords {
 		c.distrust(out)
