@@ -148,6 +148,7 @@ func TestADeadServerOpensItsBreaker(t *testing.T) {
 // Servers fail in four ways, and one agent makes them: it shuts none for others, and in the end itself. A server that fails each time but one is never shut; one
 // that two agents find failing is. All of it is over when a person says so, and calls count again. A test of the agent's breaker has a call judged.
 func TestServersThatFail(t *testing.T) {
+	t.Parallel()
 	var well atomic.Bool // all servers do what they should
 	fails := func(how func(http.ResponseWriter)) func(http.ResponseWriter, message) bool {
 		return func(w http.ResponseWriter, m message) bool {
@@ -298,6 +299,7 @@ func TestServersThatFail(t *testing.T) {
 
 // A crash while one call tries leaves the breaker open: the gateway that starts then has it so on record and in its list, one call tries, and its success closes it.
 func TestACrashWhileOneTries(t *testing.T) {
+	t.Parallel()
 	var well atomic.Bool
 	arrived := make(chan struct{}, 16)
 	crm := &scripted{tools: plainTools("get"), answer: says("fine"), write: func(_ http.ResponseWriter, m message) bool {
@@ -431,6 +433,7 @@ func TestABreakerLeavesTheApproval(t *testing.T) {
 // Runs that fail in a row open their agent's own circuit breaker; a success ends the row. While it is open the agent's runs and calls are refused, over a crash, and one run that tries and succeeds
 // closes it.
 func TestRunsThatFailOpenTheBreaker(t *testing.T) {
+	t.Parallel()
 	w, _, _ := onDuty(t, "breakers: {failures: 3, wait: 20s}\n", advisor(program(t), 20_000))
 	carol, err := w.root.CreateToken(t.Context(), client.NewToken{Kind: "person", ID: "carol", Roles: []string{"operator"}})
 	if err != nil {

@@ -70,7 +70,10 @@ func newChecked(t *testing.T) *checked {
 	return &checked{w: start(t, config, declaration("tester"), declare("planner", "operator", "planning", []string{"*"}, []string{"*"})), site: site, config: config}
 }
 
-func TestEnforcementChecklist(t *testing.T) { goThrough(t, boxes) }
+func TestEnforcementChecklist(t *testing.T) {
+	t.Parallel()
+	goThrough(t, boxes)
+}
 
 func TestRedLines(t *testing.T) { goThrough(t, redLines) }
 

@@ -143,6 +143,7 @@ func sqliteFile(t *testing.T) (path string) {
 // A real PostgreSQL and a real SQLite file: they are read, and what would write is refused by them, whatever it is hidden in. What they
 // give contaminates: it does not leave by the web, not by itself, not pasted, and not through another session.
 func TestQueryDatabases(t *testing.T) {
+	t.Parallel()
 	address, file := postgres(t), sqliteFile(t)
 	site := newWebsite(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "thanks") })
 	sent := &recorder{}

@@ -210,6 +210,7 @@ func hostileSite(t testing.TB, forbidden string) *website {
 // A real web server that redirects, streams, stalls and lies: what can't be had whole and as it says is refused with its reason, and none
 // of it is delivered; what can be is delivered as text inside the fence.
 func TestHostileWeb(t *testing.T) {
+	t.Parallel()
 	secret := newWebsite(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "SECRET-WORDS") })
 	site := hostileSite(t, secret.url)
 	w := start(t, opens(site.url)+plenty)

@@ -63,6 +63,7 @@ type answered struct {
 // Kill -9 under load, again and again: what was answered is in the record with intent and outcome, every effect has its intent, labels
 // never sink, the switch holds, and the log verifies at every stop.
 func TestKill9(t *testing.T) {
+	t.Parallel()
 	config, done := effects(t)
 	p := newPlace(t, config, declaration("tester"), declaration("victim"))
 	w := launch(t, p)

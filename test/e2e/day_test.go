@@ -71,6 +71,7 @@ operations:
 // What the day costs its developer: calls that run at once, calls that wait to be stopped, and questions. A write that nobody classified waits;
 // one of level 1 never does.
 func TestDevelopersDay(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name    string
 		labels  string

@@ -12,6 +12,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"log/slog"
@@ -24,6 +25,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -670,6 +672,19 @@ func build(t testing.TB, pkg string) string {
 	return file
 }
 
+// manyAtOnce has twice as many parallel tests run at a time as there are processors, unless somebody said how many: most of each test's time it waits for
+// servers, browsers and clocks.
+func manyAtOnce() {
+	flag.Parse()
+	said := false
+	flag.Visit(func(f *flag.Flag) { said = said || f.Name == "test.parallel" })
+	if !said {
+		if err := flag.Set("test.parallel", strconv.Itoa(2*runtime.GOMAXPROCS(0))); err != nil {
+			panic(err)
+		}
+	}
+}
+
 func TestMain(m *testing.M) {
 	sandbox.Init() // the daemon in this process starts its programs through this binary
 	extract.Init()
@@ -689,6 +704,7 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	built.dir, built.paths = dir, map[string]string{}
+	manyAtOnce()
 	code := m.Run()
 	stopChrome()
 	for end := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {

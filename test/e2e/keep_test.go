@@ -80,6 +80,7 @@ func TestGatewayStopsWithoutItsFiles(t *testing.T) {
 // A gateway that is told to stop says first that it isn't ready, and every caller who waits gets a verdict: about an operation that does not end,
 // about a question that nobody answered, by every door.
 func TestStoppingAnswersWhoWaits(t *testing.T) {
+	t.Parallel()
 	started := make(chan struct{}, 10)
 	s := newServer("hanging")
 	tool(s, "hang", "Ends only when it is cancelled.", func(ctx context.Context, _ json.RawMessage) (*mcp.CallToolResult, error) {

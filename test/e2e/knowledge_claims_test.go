@@ -195,6 +195,7 @@ func TestClaimsOfOutputs(t *testing.T) {
 // Stopped while a judge is asked, by SIGTERM and by kill -9, for a person and for an agent: a verdict is on record where it was answered, and nowhere else. After a stop that was asked for, each
 // request has its outcome; after a crash it is shown as unknown. Then the claim is checked anew.
 func TestStopWhileClaimsAreJudged(t *testing.T) {
+	t.Parallel()
 	const judge = "claude-haiku-4-5-20251001"
 	var hang atomic.Bool
 	asked, release := make(chan struct{}, 8), make(chan struct{})

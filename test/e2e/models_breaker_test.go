@@ -15,6 +15,7 @@ import (
 // A provider that is overloaded, and then dies: the circuit breaker of its model opens, over a crash of the gateway, and says so in the provider's form. A model
 // in its place is asked. What is the fault of requests opens nothing, and one agent shuts a model for itself alone.
 func TestAModelsBreaker(t *testing.T) {
+	t.Parallel()
 	const spare, lone = "claude-haiku-4-5-20251001", "claude-opus-4-1-20250805"
 	type way func(rw http.ResponseWriter, model string)
 	answers := func(status int, body string) way {

@@ -101,6 +101,7 @@ var (
 // What each SDK sends after each refusal. All go by the status, and those of the providers by x-should-retry first: what stays refused is sent once. Vercel's sends a 409 again whatever
 // that header says. Where a circuit breaker is open or models failed, all try again, as without a gateway.
 func TestWhatSDKsSendAfterRefusals(t *testing.T) {
+	t.Parallel()
 	const spare, spareGPT = "claude-haiku-4-5-20251001", "gpt-4o-mini-2024-07-18"
 	p := newModelProvider(t)
 	config := opens("http://127.0.0.1:1") + p.config("[]") +
@@ -208,6 +209,7 @@ func TestWhatSDKsSendAfterRefusals(t *testing.T) {
 // What Claude Code and Codex send after refusals, each with what client config prints. Claude Code sends what is refused once. Codex doesn't go by the header, and sends again
 // what its settings let it (stream_max_retries).
 func TestWhatClientsSendAfterRefusals(t *testing.T) {
+	t.Parallel()
 	p := newModelProvider(t)
 	w := launch(t, newPlace(t, p.config("[internal]")+opens("http://127.0.0.1:1"), thinker("bot"), thinker("killed"), planner("asks")))
 	if _, err := w.root.Kill(t.Context(), "killed", "a test"); err != nil {

@@ -80,6 +80,7 @@ func (s *sdks) ask(name, text string) (a sdkAnswer) {
 // The providers' own SDKs, Vercel's and the framework work by base URL and key alone, see refusals as errors of their own kinds, and repeat none; what they repeat without a gateway
 // (429, 529) they repeat with one.
 func TestModelSDKs(t *testing.T) {
+	t.Parallel()
 	p := newModelProvider(t)
 	w := start(t, p.config("[]"), thinker("bot"), thinker("other"))
 	_, token := w.open("bot")

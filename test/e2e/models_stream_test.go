@@ -252,6 +252,7 @@ var escapedKey = strings.NewReplacer("s", `\u0073`, "0", `\u0030`).Replace(keyOf
 
 // A stream that breaks, stalls, lies or is malformed ends with an error in the provider's form, and nothing that can act has left. The outcome says how much had.
 func TestModelStreamsThatFail(t *testing.T) {
+	t.Parallel()
 	for name, f := range streamed {
 		for what, c := range map[string]struct {
 			pieces  []string

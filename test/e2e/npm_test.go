@@ -45,6 +45,7 @@ flow: {free_level_1: true}
 // The official TypeScript client at the official servers: over HTTP, and over stdio through `sallyport connect` at the real binary
 // (mcp-126: nothing benign is refused).
 func TestTypeScriptClient(t *testing.T) {
+	t.Parallel()
 	t.Run("http", func(t *testing.T) {
 		config, docs := official(t)
 		w := start(t, config)

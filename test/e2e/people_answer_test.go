@@ -174,6 +174,7 @@ func pay(amount int) map[string]any {
 // A held call of risk HIGH appears at the page that is open, is approved with the mouse, and runs once with the bytes that were shown
 // The next one is approved with keys alone, and the one after that without scripts.
 func TestPeopleApprove(t *testing.T) {
+	t.Parallel()
 	d := newDesk(t, "")
 	cs := d.agentOf(revision1125, nil)
 	b := d.ann()
@@ -461,6 +462,7 @@ func TestPeopleExpires(t *testing.T) {
 
 // Two people answer at once, one yes and one no: one of them wins, the other one is told, and what happens is what the winner said.
 func TestPeopleAtOnce(t *testing.T) {
+	t.Parallel()
 	d := newDesk(t, "")
 	cs := d.agentOf(revision1125, nil)
 	ann, bob := d.ann(), d.bob()

@@ -142,6 +142,7 @@ const firstScreen = `(() => {
 // Ten requests, five of them frauds. On a phone of 360 by 640 the first screen of each says what decides in at most 90 words, with the button that
 // approves in sight; a value that nothing confirms has to be ticked, without scripts too.
 func TestPeopleDecisions(t *testing.T) {
+	t.Parallel()
 	o := newBackOffice(t)
 	b := o.ann()
 	for i, c := range decisions(t) {

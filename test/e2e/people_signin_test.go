@@ -197,6 +197,7 @@ func (c *cut) cut() {
 // A page whose connection breaks comes back live by itself, with what it missed. A page whose gateway was started anew asks to sign in by
 // itself, and is live again after that.
 func TestPeopleReconnect(t *testing.T) {
+	t.Parallel()
 	_, _, bank, mail := newServers(t)
 	p := newPlace(t, deskConfig(bank, mail, ""))
 	address := p.fixed(t)

@@ -11,6 +11,7 @@ import (
 // A session is read from the request to its effects: on its page, where each step folds and what did not simply run is open, also without
 // scripts, and in the terminal.
 func TestPeopleReadASession(t *testing.T) {
+	t.Parallel()
 	d := newDesk(t, "")
 	id, token := d.openFor("Pay the open invoice of Initech.", "ann")
 	agent := d.connect(token, revision1125, nil)

@@ -194,6 +194,7 @@ func TestQuotaMessages(t *testing.T) {
 // TestCallsOfAnAgentAreSpread: what an agent may call in a minute holds for its sessions together, and for no other agent; whoever is refused is told how
 // long to wait, and is let through then.
 func TestCallsOfAnAgentAreSpread(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t, "upstreams: {echo: {url: \""+echoServer(t)+"\"}}\noperations: {echo.say: {sensitivity: none, effect: read}}\n",
 		limited("tester", "{apiCalls: {minute: 4}}"), declare("free", "operator", "execution", []string{"*"}, []string{"*"}))
 	w := launch(t, p)
@@ -339,6 +340,7 @@ func slowServer(t testing.TB) string {
 // TestQuotaRacedOverACrash: the gateway dies while 64 callers race for a quota, and they go on with the one that starts then. No more calls than the quota has room for
 // reach the server in all, and no more are counted.
 func TestQuotaRacedOverACrash(t *testing.T) {
+	t.Parallel()
 	const most, callers = 300, 64
 	crm := &scripted{tools: plainTools("get"), answer: func(message) string {
 		time.Sleep(5 * time.Millisecond)
