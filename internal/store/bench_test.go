@@ -74,13 +74,20 @@ func BenchmarkQuota(b *testing.B) {
 	limit := func(r quota.Resource, w quota.Window) quota.Limit {
 		return quota.Limit{Resource: r, Window: w, Most: 1 << 60}
 	}
+	both := func(of ...quota.Resource) (limits []quota.Limit) {
+		for _, r := range of {
+			limits = append(limits, limit(r, quota.Hour), limit(r, quota.Day))
+		}
+		return limits
+	}
 	for _, c := range []struct {
 		name   string
 		limits []quota.Limit
 	}{
 		{"none", nil},
 		{"calls", []quota.Limit{limit(quota.APICalls, quota.Day)}},
-		{"calls-time", []quota.Limit{limit(quota.APICalls, quota.Hour), limit(quota.APICalls, quota.Day), limit(quota.ComputeSeconds, quota.Hour), limit(quota.ComputeSeconds, quota.Day)}},
+		{"calls-time", both(quota.APICalls, quota.ComputeSeconds)},
+		{"all", both(quota.APICalls, quota.ComputeSeconds, quota.Tokens, quota.Cost)},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			db, err := Open(b.TempDir(), Options{patience: time.Minute})
@@ -103,7 +110,7 @@ func BenchmarkQuota(b *testing.B) {
 						e := intent(s, call.NewID("call_", time.Now()))
 						var claim *quota.Claim
 						if len(c.limits) > 0 {
-							claim = &quota.Claim{Agent: s.Agent, Limits: c.limits, Amount: map[quota.Resource]int64{quota.APICalls: 1}, Bound: map[quota.Resource]int64{quota.ComputeSeconds: 1000}}
+							claim = &quota.Claim{Agent: s.Agent, Limits: c.limits, Amount: map[quota.Resource]int64{quota.APICalls: 1}, Bound: map[quota.Resource]int64{quota.ComputeSeconds: 1000, quota.Tokens: 2000, quota.Cost: 300}}
 						}
 						uses, err := t.claims(claim)
 						if err != nil {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"maps"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -215,21 +216,41 @@ func (t *tx) pending(tab *table, key string) *audit.Row {
 
 // put writes a row that decides: its values in the order of the table's columns. The next entry of the job names it.
 func (t *tx) put(tab *table, key string, values ...driver.Value) error {
-	at, was := t.version(tab, key)
-	all := make([]driver.Value, 0, len(values)+4)
-	all = append(all, tab.keyValue(key))
-	if tab.ordered {
-		all = append(all, at.n)
+	return t.putSome(tab, []row{{key, values}})
+}
+
+// row is one of a table: its key, and the values in the order of the table's columns.
+type row struct {
+	key    string
+	values []driver.Value
+}
+
+// putAll is put of several rows, of different keys, by one statement where they are not too many.
+func (t *tx) putAll(tab *table, rows ...row) error {
+	for some := range slices.Chunk(rows, putAtOnce) {
+		if err := t.putSome(tab, some); err != nil {
+			return err
+		}
 	}
-	all = append(all, values...)
-	mac := t.w.proof.key.mac(tab, at.entry, nil, all...)
-	all = append(all, at.entry, mac)
-	t.wrote++
-	if err := t.w.c.exec(tab.put, all...); err != nil {
-		return err
-	}
-	t.moves(tab, key, at, was, mac)
 	return nil
+}
+
+func (t *tx) putSome(tab *table, rows []row) error {
+	all := make([]driver.Value, 0, len(rows)*(len(rows[0].values)+4))
+	for _, r := range rows {
+		at, was := t.version(tab, r.key)
+		from := len(all)
+		all = append(all, tab.keyValue(r.key))
+		if tab.ordered {
+			all = append(all, at.n)
+		}
+		all = append(all, r.values...)
+		mac := t.w.proof.key.mac(tab, at.entry, nil, all[from:]...)
+		all = append(all, at.entry, mac)
+		t.moves(tab, r.key, at, was, mac)
+	}
+	t.wrote++
+	return t.w.c.exec(tab.put[len(rows)-1], all...)
 }
 
 // remove removes a row that decides; it is no error if there is none.

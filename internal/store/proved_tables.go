@@ -21,9 +21,10 @@ type table struct {
 	// chained tables have many rows of one key, numbered by seq. Only the last is in the digest; its MAC covers the MAC of the one before, and so on.
 	chained bool
 
-	index                            int    // in proved
-	nth                              string // the column of a row's place in order or in its chain; the key where there is none
-	list, all, one, put, prove, drop string
+	index                       int      // in proved
+	nth                         string   // the column of a row's place in order or in its chain; the key where there is none
+	put                         []string // of one row, of two, and so on
+	list, all, one, prove, drop string
 }
 
 var (
@@ -85,6 +86,9 @@ func init() {
 	tokenRevoked, switchEpoch, switchBody, runBody, recommendationBody = tokenRows.place("revoked"), switchRows.place("epoch"), switchRows.place("body"), runRows.place("body"), recommendationRows.place("body")
 }
 
+// putAtOnce bounds the rows of one statement: the windows of all quotas of an agent.
+const putAtOnce = 8
+
 // prepare writes the table's statements.
 func (t *table) prepare() {
 	switch t.nth = t.key; {
@@ -114,12 +118,16 @@ func (t *table) prepare() {
 	if t.zero != "" {
 		into, values = into+", "+t.zero, values+", 0"
 	}
-	t.put = "INSERT INTO " + t.name + " (" + into + ") VALUES (" + values + ")"
+	head, row, conflict := "INSERT INTO "+t.name+" ("+into+") VALUES ", "("+values+")", ""
 	where := t.key + " = $1"
 	if t.chained {
 		where += " AND seq = $4"
 	} else {
-		t.put += " ON CONFLICT (" + t.key + ") DO UPDATE SET " + strings.Join(set, ", ")
+		conflict = " ON CONFLICT (" + t.key + ") DO UPDATE SET " + strings.Join(set, ", ")
+	}
+	t.put = make([]string, putAtOnce)
+	for i := range t.put {
+		t.put[i] = head + row + strings.Repeat(", "+row, i) + conflict
 	}
 	t.prove = "UPDATE " + t.name + " SET entry = $2, mac = $3 WHERE " + where
 	t.drop = "DELETE FROM " + t.name + " WHERE " + t.key + " = $1"

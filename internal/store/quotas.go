@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -98,12 +99,13 @@ func (t *tx) quota(key string) (quota.Use, error) {
 	return useOf(row), nil
 }
 
-func (t *tx) saveQuota(key string, u quota.Use) error {
+// useRow notes what a quota becomes in this transaction, and returns its row.
+func (t *tx) useRow(key string, u quota.Use) row {
 	if t.quotaUse == nil {
 		t.quotaUse = map[string]quota.Use{}
 	}
 	t.quotaUse[key] = u
-	return t.put(quotaRows, key, u.Start.UnixMicro(), u.Used, u.Reserved)
+	return row{key, []driver.Value{u.Start.UnixMicro(), u.Used, u.Reserved}}
 }
 
 // claims checks that there is room for what a call takes, before anything is written, and returns what its rows become. A *gateway.SpendError: there is
@@ -112,7 +114,8 @@ func (t *tx) claims(c *quota.Claim) (uses []quota.Use, err error) {
 	if c == nil {
 		return nil, nil
 	}
-	c.Taken, c.Marks = c.Taken[:0], c.Marks[:0] // the job may run again
+	c.Taken, c.Marks = slices.Grow(c.Taken[:0], len(c.Limits)), c.Marks[:0] // the job may run again
+	uses = make([]quota.Use, 0, len(c.Limits))
 	for _, l := range c.Limits {
 		before, err := t.quota(l.Key(c.Agent))
 		if err != nil {
@@ -142,10 +145,12 @@ func (t *tx) claim(c *quota.Claim, uses []quota.Use, callID string) error {
 	if c == nil {
 		return nil
 	}
+	rows := make([]row, len(c.Limits))
 	for i, l := range c.Limits {
-		if err := t.saveQuota(l.Key(c.Agent), uses[i]); err != nil {
-			return err
-		}
+		rows[i] = t.useRow(l.Key(c.Agent), uses[i])
+	}
+	if err := t.putAll(quotaRows, rows...); err != nil {
+		return err
 	}
 	kept := *c // the caller reads its own
 	t.after = append(t.after, func() { t.w.quotas.claimed[callID] = &kept })
@@ -168,6 +173,7 @@ func (t *tx) settleQuota(callID string, used map[quota.Resource]int64) (marks []
 	if c == nil {
 		return nil, nil
 	}
+	var rows []row
 	for _, taken := range c.Taken {
 		if taken.Limit.Resource == quota.APICalls || taken.Reserved == 0 && used[taken.Limit.Resource] == 0 {
 			continue
@@ -181,12 +187,13 @@ func (t *tx) settleQuota(callID string, used map[quota.Resource]int64) (marks []
 			continue
 		}
 		after := before.Settle(taken.Start, taken.Reserved, used[taken.Limit.Resource])
-		if err := t.saveQuota(key, after); err != nil {
-			return nil, err
-		}
+		rows = append(rows, t.useRow(key, after))
 		if percent := quota.Crossed(before, after, taken.Limit); percent > 0 {
 			marks = append(marks, quota.Mark{Agent: c.Agent, Limit: taken.Limit, Use: after, Percent: percent})
 		}
+	}
+	if err := t.putAll(quotaRows, rows...); err != nil {
+		return nil, err
 	}
 	t.after = append(t.after, func() { delete(t.w.quotas.claimed, callID) })
 	return marks, nil

@@ -105,8 +105,8 @@ func countStatements(t *testing.T, db *DB) *int {
 	return n
 }
 
-// TestQuotaStatements: a quota costs its call the one statement that writes the new use, in the intent's transaction, whether it was used before or not;
-// to look at one costs none, but for the first look of a process at a use that an earlier one left.
+// TestQuotaStatements: quotas cost their call the one statement that writes the new uses, in the intent's transaction, whether they were used before or not, and
+// however many windows there are; to look at one costs none, but for the first look of a process at a use that an earlier one left.
 func TestQuotaStatements(t *testing.T) {
 	db := openDB(t)
 	s := opened(t, db, "a")
@@ -137,6 +137,18 @@ func TestQuotaStatements(t *testing.T) {
 			t.Errorf("call %d: %d statements and %d commits, without a quota %d and %d", i, n, c, none, commits)
 		}
 		free("used", int64(i)+1)
+	}
+	windows := &quota.Claim{Agent: "b", Amount: map[quota.Resource]int64{quota.APICalls: 1}, Bound: map[quota.Resource]int64{quota.ComputeSeconds: 1, quota.Tokens: 2, quota.Cost: 3}}
+	for _, r := range []quota.Resource{quota.APICalls, quota.ComputeSeconds, quota.Tokens, quota.Cost} {
+		windows.Limits = append(windows.Limits, quota.Limit{Resource: r, Window: quota.Hour, Most: 10}, quota.Limit{Resource: r, Window: quota.Day, Most: 10})
+	}
+	if n, c := call("call_windows", gateway.Spend{Quota: windows}); n != none+1 || c != commits {
+		t.Errorf("eight windows: %d statements and %d commits, without a quota %d and %d", n, c, none, commits)
+	}
+	for _, l := range windows.Limits {
+		if u, err := db.QuotaUse(over, "b", l); err != nil || u.Used != windows.Amount[l.Resource] || u.Reserved != windows.Bound[l.Resource] {
+			t.Errorf("%s: %+v %v", l.Key("b"), u, err)
+		}
 	}
 	must(t, db.Close())
 	db = openDB(t)
