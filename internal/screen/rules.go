@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -26,14 +27,19 @@ type rule struct {
 	id       string
 	weight   float32
 	template bool // it has words of a published benchmark's template
-	steps    []step
-	first    int // index of its first step among all steps
 }
 
 type step struct{ class, gap int }
 
 // place is a step of a rule.
-type place struct{ rule, step int32 }
+type place struct {
+	at    uint32 // its index among all steps
+	gap   uint32 // the most words after the step before; of the first step any
+	fires int32  // the rule that is met with it; -1: steps follow
+}
+
+// anyGap lets a first step follow whatever came before.
+const anyGap = math.MaxUint32
 
 // mark is a text, in small letters, that is looked for as it stands.
 type mark struct {
@@ -107,14 +113,12 @@ func (s *reading) word(h uint32) bool {
 			s.wants.rotated = true
 		}
 		for _, p := range s.d.rules.of[c] {
-			r := &s.d.rules.all[p.rule]
-			k := r.first + int(p.step)
-			if p.step > 0 && s.met.at-s.met.last[k-1]-1 > uint32(r.steps[p.step].gap) {
+			if p.gap != anyGap && s.met.at-s.met.last[p.at-1]-1 > p.gap {
 				continue
 			}
-			s.met.last[k] = s.met.at
-			if int(p.step) == len(r.steps)-1 {
-				s.fire(p.rule)
+			s.met.last[p.at] = s.met.at
+			if p.fires >= 0 {
+				s.fire(p.fires)
 			}
 		}
 	}
@@ -263,7 +267,7 @@ func (p *parser) rule(kind, rest string) error {
 		return fmt.Errorf("over %d rules", maxRules)
 	}
 	p.ids[fields[0]] = true
-	r := rule{id: fields[0], weight: float32(w), template: len(fields) == 3, first: p.r.steps}
+	r := rule{id: fields[0], weight: float32(w), template: len(fields) == 3}
 	if kind == "mark" {
 		text := strings.TrimSpace(body)
 		if len(text) < 3 || len(text) > maxMark || ascii[text[0]] != ' ' || strings.ToLower(text) != text {
@@ -279,6 +283,7 @@ func (p *parser) rule(kind, rest string) error {
 }
 
 func (p *parser) steps(r *rule, fields []string) error {
+	var steps []step
 	if len(fields)%2 == 0 || len(fields) < 3 || len(fields) > 2*maxSteps-1 {
 		return fmt.Errorf("the rule %s has not the form CLASS GAP CLASS, with %d classes at most", r.id, maxSteps)
 	}
@@ -295,13 +300,20 @@ func (p *parser) steps(r *rule, fields []string) error {
 			}
 			st.gap = gap
 		}
-		r.steps = append(r.steps, st)
+		steps = append(steps, st)
 	}
-	for i := len(r.steps) - 1; i >= 0; i-- {
-		c := r.steps[i].class
-		p.r.of[c] = append(p.r.of[c], place{int32(len(p.r.all)), int32(i)})
+	for i := len(steps) - 1; i >= 0; i-- {
+		c := steps[i].class
+		at := place{at: uint32(p.r.steps + i), gap: uint32(steps[i].gap), fires: -1}
+		if i == 0 {
+			at.gap = anyGap
+		}
+		if i == len(steps)-1 {
+			at.fires = int32(len(p.r.all))
+		}
+		p.r.of[c] = append(p.r.of[c], at)
 	}
-	p.r.steps += len(r.steps)
+	p.r.steps += len(steps)
 	return nil
 }
 

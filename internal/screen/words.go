@@ -89,8 +89,7 @@ func (s *reading) read(b []byte) {
 		}
 		f := ascii[c]
 		if f != ' ' {
-			s.letter(uint32(f), i)
-			i++
+			i = s.plain(b, i)
 			continue
 		}
 		if s.length > 0 {
@@ -115,6 +114,36 @@ func (s *reading) read(b []byte) {
 	s.judge()
 }
 
+// plain adds the letters and digits of ASCII that stand in a row from there on to the word, as letter does, and returns where they end.
+func (s *reading) plain(b []byte, i int) int {
+	if s.length == 0 {
+		s.start = i
+	}
+	h, joined, roll, n, length := s.h, s.joined, s.roll, s.n, s.length
+	for ; i < len(b); i++ {
+		f := uint32(ascii[b[i]])
+		if f == ' ' {
+			break
+		}
+		if f == '0' {
+			s.digits++
+		}
+		h = (h ^ f) * prime32
+		joined = (joined ^ f) * prime32
+		if length++; length > gramsOfWord {
+			continue
+		}
+		roll = roll<<8 | uint64(f)
+		s.features[n] = gram(roll)
+		n++
+	}
+	s.h, s.joined, s.roll, s.n, s.length = h, joined, roll, n, length
+	return i
+}
+
+// gram is the feature of the last five letters.
+func gram(roll uint64) uint32 { return uint32((roll & (1<<40 - 1)) * 0x9E3779B97F4A7C15 >> 32) }
+
 // letter adds a letter to the word.
 func (s *reading) letter(f uint32, at int) {
 	if s.length == 0 {
@@ -130,7 +159,7 @@ func (s *reading) letter(f uint32, at int) {
 		return
 	}
 	s.roll = s.roll<<8 | uint64(byte(f^f>>8*31))
-	s.features[s.n] = uint32((s.roll & (1<<40 - 1)) * 0x9E3779B97F4A7C15 >> 32)
+	s.features[s.n] = gram(s.roll)
 	s.n++
 }
 
@@ -206,7 +235,8 @@ func (s *reading) endWord(b []byte) {
 	if !known {
 		switch {
 		case s.digits > 0 && s.digits < s.length && s.length <= 2*gramsOfWord:
-			if h := unleet(b[s.start:min(len(b), s.start+4*gramsOfWord)]); s.d.rules.maybe(h) && s.word(h) {
+			word := b[s.start:min(len(b), s.start+4*gramsOfWord)]
+			if h := unleet(word); s.d.rules.maybe(h) && s.word(h) && digitBeforeLetter(word) {
 				s.wants.respelled = true
 			}
 		case !s.prevKnown && s.length > 1 && s.d.rules.maybe(s.joined): // a word that was split
@@ -228,6 +258,17 @@ func (s *reading) endWord(b []byte) {
 	if s.words++; s.words == chunkWords || s.n >= chunkRoom {
 		s.endChunk()
 	}
+}
+
+// digitBeforeLetter tells whether a digit of the word has a letter right behind it. Digits at the end number things (user5, step2): a rule knows the word
+// that they may stand for all the same, and they are no reason to read a whole page again.
+func digitBeforeLetter(b []byte) bool {
+	for i := 0; i+1 < len(b) && ascii[b[i]] != ' '; i++ {
+		if ascii[b[i]] == '0' && ascii[b[i+1]] >= 'a' {
+			return true
+		}
+	}
+	return false
 }
 
 // unleet hashes a word in which digits stand for letters.
