@@ -653,3 +653,123 @@ func sum(counts map[string]int) (n int) {
 	}
 	return n
 }
+
+// The wait of an open breaker doubles with each try that fails, and is as long as at first when it opens anew after a success.
+func TestTheWaitDoubles(t *testing.T) {
+	var down atomic.Bool
+	crm := &scripted{tools: plainTools("get"), answer: says("fine"), write: func(w http.ResponseWriter, m message) bool {
+		if m.Method != "tools/call" || !down.Load() {
+			return false
+		}
+		w.WriteHeader(http.StatusServiceUnavailable)
+		return true
+	}}
+	p := newPlace(t, fmt.Sprintf("upstreams:\n  crm: {url: %q}\noperations:\n  crm.get: {sensitivity: none, effect: read, output: trusted}\nbreakers: {failures: 2, wait: 1s}\n", crm.url(t)))
+	w := launch(t, p)
+	token := w.token("tester")
+	call := func() string {
+		a, err := w.client(w.agent, token).Call(t.Context(), client.Own, "crm_get", json.RawMessage(`{}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a.Verdict.Code
+	}
+	waits := func() (all []string) {
+		for _, e := range w.recorded("breaker.open") {
+			var d struct {
+				Breaker, Wait string
+				Since         time.Time
+				RetryAfter    time.Time `json:"retry_after"`
+			}
+			if err := json.Unmarshal(e.Detail, &d); err != nil || d.Breaker != "tester@crm" {
+				t.Fatalf("%s: %v", e.Detail, err)
+			}
+			if wait, err := time.ParseDuration(d.Wait); err != nil || d.RetryAfter.Before(d.Since.Add(wait)) {
+				t.Errorf("%s: %v", e.Detail, err)
+			}
+			all = append(all, d.Wait)
+		}
+		return all
+	}
+	down.Store(true)
+	eventually(t, time.Minute, "two tries fail", func() bool { return call() != "" && len(waits()) == 3 })
+	down.Store(false)
+	eventually(t, time.Minute, "a try succeeds", func() bool { return call() == "" })
+	down.Store(true)
+	for call(); call() != "breaker.open"; {
+	}
+	if got := waits(); !slices.Equal(got[:4], []string{"1s", "2s", "4s", "1s"}) {
+		t.Errorf("%q", got)
+	}
+	w.sane()
+}
+
+// What the gateway refuses, requests that are malformed, calls that the switch ends and a person's no count for no breaker, however many of them there are.
+func TestWhatOpensNoBreaker(t *testing.T) {
+	arrived := make(chan struct{}, 1)
+	release := make(chan struct{})
+	defer close(release)
+	crm := &scripted{tools: plainTools("get", "pay"), answer: says("fine"), write: func(_ http.ResponseWriter, m message) bool {
+		if m.Method == "tools/call" && strings.Contains(string(m.Params.Arguments), "hang") {
+			arrived <- struct{}{}
+			<-release
+		}
+		return false
+	}}
+	p := newPlace(t, fmt.Sprintf("upstreams:\n  crm: {url: %q}\noperations:\n  crm.get: {sensitivity: none, effect: read, output: trusted}\n  crm.pay: {sensitivity: none, effect: write, level: 2, risk: HIGH, args: {}}\nbreakers: {failures: 2, wait: 5m}\napprovals: {hold: 10ms}\n", crm.url(t)),
+		declare("tester", "operator", "execution", []string{"crm.get"}, []string{"crm.pay"}))
+	w := launch(t, p)
+	token := w.token("tester")
+	call := func(tool, arguments, want string) client.Verdict {
+		t.Helper()
+		a, err := w.client(w.agent, token).Call(context.Background(), client.Own, tool, json.RawMessage(arguments))
+		var v client.Verdict
+		if err != nil {
+			v.Code = problemCode(err)
+		} else {
+			v = a.Verdict
+		}
+		if v.Code != want {
+			t.Errorf("%s %s: %+v, want %s", tool, arguments, v, want)
+		}
+		return v
+	}
+	for i := range 3 {
+		call("comm_fetch", `{"url":"https://example.com/"}`, "declaration.missing")
+		call("crm_none", `{}`, "tool.unknown")
+		call("crm_get", `[1]`, "request.malformed")
+		pays := fmt.Sprintf(`{"q":"invoice %d"}`, i)
+		asked := call("crm_pay", pays, "approval.required")
+		q, err := w.root.Approval(t.Context(), *asked.ApprovalID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.root.Reject(t.Context(), q.ApprovalID, q.Digest, "no"); err != nil {
+			t.Fatal(err)
+		}
+		call("crm_pay", pays, "approval.rejected")
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			call("crm_get", `{"q":"hang"}`, "kill_switch.active")
+		}()
+		<-arrived
+		if _, err := w.root.Kill(t.Context(), "tester", "stop"); err != nil {
+			t.Fatal(err)
+		}
+		<-ended
+		if _, err := w.root.Unkill(t.Context(), "tester", "go on"); err != nil {
+			t.Fatal(err)
+		}
+		token = w.token("tester")
+	}
+	for _, when := range []string{"then", "from the log"} {
+		if all, err := w.root.Breakers(t.Context()); err != nil || len(all) > 0 {
+			t.Errorf("%s: %+v, %v", when, all, err)
+		}
+		w.kill()
+		w = launch(t, p)
+	}
+	call("crm_get", `{}`, "")
+	w.sane()
+}

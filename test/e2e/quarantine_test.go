@@ -281,3 +281,53 @@ func TestQuarantineByOpenings(t *testing.T) {
 	}
 	w.sane()
 }
+
+// The operator's rules for runs: an agent is put in quarantine for runs that fail, and by another rule for outputs that are invalid. Each counts its own kind, over a crash; a person who restores the agent begins both counts anew.
+func TestQuarantineByRuns(t *testing.T) {
+	w, _, _ := onDuty(t, "breakers: {failures: 50}\nquarantine: {failed_runs: 2, invalid_outputs: 3}\n", advisor(program(t), 20_000))
+	carol, err := w.root.CreateToken(t.Context(), client.NewToken{Kind: "person", ID: "carol", Roles: []string{"operator"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ends := func(want string, modes ...string) {
+		t.Helper()
+		for _, mode := range modes {
+			if r := runToEnd(t, w.client(w.admin, carol.Secret), runInput(mode)); r.Status != want {
+				t.Fatalf("%s: %s, want %s: %+v", mode, r.Status, want, r.Verdict)
+			}
+		}
+	}
+	aside := func(actor, reason string, times int) {
+		t.Helper()
+		_, err := w.client(w.admin, carol.Secret).StartRun(t.Context(), "incident-advisor", client.RunRequest{Input: runInput("advise")})
+		if problemCode(err) != "agent.quarantined" {
+			t.Errorf("%s: a run: %v", actor, err)
+		}
+		all := w.recorded("agent.quarantine")
+		if len(all) != times || all[times-1].Actor != actor || all[times-1].Agent != "incident-advisor" || !strings.Contains(all[times-1].Reason, reason) {
+			t.Fatalf("%s: %+v", actor, all)
+		}
+		if _, err := w.root.Restore(t.Context(), "incident-advisor", "it is mended"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ends("invalid", "text", "text")
+	ends("failed", "crash")
+	ends("done", "advise") // which forgives none
+	if all := w.recorded("agent.quarantine"); len(all) > 0 {
+		t.Fatalf("before any rule is met: %+v", all)
+	}
+	w.kill()
+	w = launch(t, w.place)
+	ends("failed", "crash")
+	aside("rule:failed_runs", "2", 1)
+	ends("invalid", "text", "text")
+	ends("failed", "crash")
+	ends("invalid", "text")
+	aside("rule:invalid_outputs", "3", 2)
+	ends("done", "advise")
+	if err := w.stop(); err != nil {
+		t.Fatal(err)
+	}
+	w.place.verify(t)
+}

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -321,6 +322,147 @@ func TestQuotaSpendsNoApproval(t *testing.T) {
 	if r := must(t, two, "echo_say", map[string]any{}); r.code() != "approval.required" {
 		t.Errorf("one yes for two calls: %q %s", r.code(), r.text())
 	}
+	w.sane()
+}
+
+// TestUnknownOutcomeKeepsItsQuota: of a write whose server dies it is known how long it took, and that counts. Of one in which the gateway dies nothing is known: what was set aside for it stays so, over starts.
+func TestUnknownOutcomeKeepsItsQuota(t *testing.T) {
+	arrived, release := make(chan struct{}, 2), make(chan struct{})
+	defer close(release)
+	crm := &scripted{tools: plainTools("put"), answer: says("fine"), write: func(w http.ResponseWriter, m message) bool {
+		if m.Method != "tools/call" {
+			return false
+		}
+		arrived <- struct{}{}
+		if strings.Contains(string(m.Params.Arguments), "hang") {
+			<-release
+		}
+		panic(http.ErrAbortHandler) // the connection breaks
+	}}
+	p := newPlace(t, fmt.Sprintf("upstreams: {crm: {url: %q}}\noperations: {crm.put: {sensitivity: none, effect: write, level: 1, output: trusted, args: {}}}\n", crm.url(t)), limited("tester", "{apiCalls: {day: 10}, computeSeconds: {day: 600}}"))
+	w := launch(t, p)
+	token := w.token("tester")
+	call := func(arguments string) (string, error) {
+		a, err := w.client(w.agent, token).Call(context.Background(), client.Own, "crm_put", json.RawMessage(arguments))
+		if err != nil {
+			return "", err
+		}
+		return a.Verdict.Code, nil
+	}
+	use := func() (calls, seconds client.Quota) {
+		t.Helper()
+		all, err := w.root.Quotas(t.Context(), "tester")
+		if err != nil || len(all) != 2 {
+			t.Fatalf("%+v %v", all, err)
+		}
+		if all[0].Resource == "compute_seconds" {
+			all[0], all[1] = all[1], all[0]
+		}
+		return all[0], all[1]
+	}
+	day, _ := use()
+	if code, err := call(`{}`); err != nil || code != "upstream.failed" {
+		t.Fatalf("%s %v", code, err)
+	}
+	<-arrived
+	calls, seconds := use()
+	if calls.Used != 1 || seconds.Reserved != 0 || seconds.Used > 60 {
+		t.Errorf("its server died: %+v %+v", calls, seconds)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, _ = call(`{"q":"hang"}`)
+	}()
+	<-arrived
+	_, under := use()
+	w.kill()
+	<-done
+	for _, start := range []string{"after the crash", "after another start"} {
+		w = launch(t, p)
+		calls, seconds = use()
+		if !calls.Frees.Equal(day.Frees) {
+			return // a day ended meanwhile, and another began
+		}
+		if under.Reserved <= 0 || seconds.Reserved != under.Reserved || calls.Used != 2 {
+			t.Errorf("%s: %+v %+v, before it %+v", start, calls, seconds, under)
+		}
+		if err := w.stop(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.verify(t)
+}
+
+// TestRefusalsTakeNoStep: a call that a breaker or a quota refuses leaves the step of the plan that it would have been, and takes it once it may run.
+func TestRefusalsTakeNoStep(t *testing.T) {
+	var down atomic.Bool
+	mail := &scripted{tools: plainTools("list", "delete"), answer: func(m message) string {
+		if m.Params.Name == "list" {
+			return says(`[{"id": "m1", "body": "Monday"}, {"id": "m2", "body": "Tuesday"}]`)(m)
+		}
+		return says("deleted")(m)
+	}, write: func(w http.ResponseWriter, m message) bool {
+		if m.Method != "tools/call" || !down.Load() {
+			return false
+		}
+		w.WriteHeader(http.StatusServiceUnavailable)
+		return true
+	}}
+	declared := func(most int) string {
+		return declare("tester", "operator", "planning", []string{"*"}, []string{"*"}) + fmt.Sprintf("quotas: {apiCalls: {day: %d}}\n", most)
+	}
+	p := newPlace(t, people+fmt.Sprintf("upstreams:\n  mail: {url: %q}\n", mail.url(t))+`operations:
+  mail.list:   {expose_as: list, sensitivity: internal_source, effect: read, id_kind: mail, trusted_fields: [id]}
+  mail.delete: {expose_as: delete, sensitivity: none, id_kind: mail, args: {id: selector}}
+breakers: {failures: 2, wait: 5m}
+`, declared(4))
+	w := launch(t, p)
+	w.acceptDefinitions(anyDefinition)
+	id, token := w.openFor("Delete everything.", "bob")
+	other, otherToken := w.openFor("Look.", "bob")
+	const list = `{"tool": "list", "arguments": {}, "justification": "to see what there is"}`
+	for session, plan := range map[string][2]string{
+		id:    {token, list + `, {"tool": "delete", "from": {"id": {"step": 0, "field": "id"}}, "each": 0, "justification": "each mail is deleted once it was read"}`},
+		other: {otherToken, list},
+	} {
+		if status, body := w.post("/v1/session/"+session+"/plan", plan[0], `{"steps": [`+plan[1]+`]}`, nil); !strings.Contains(string(body), `"approved"`) {
+			t.Fatalf("%d %s", status, body)
+		}
+	}
+	call := func(session, token, tool, arguments, want string) {
+		t.Helper()
+		a, err := w.client(w.agent, token).Call(t.Context(), session, tool, json.RawMessage(arguments))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := cmp.Or(a.Verdict.Code, a.Verdict.Decision); got != want {
+			t.Fatalf("%s %s: %+v, want %s", tool, arguments, a.Verdict, want)
+		}
+	}
+	call(id, token, "list", `{}`, "permit")
+	down.Store(true)
+	for range 2 {
+		call(other, otherToken, "list", `{}`, "upstream.failed")
+	}
+	down.Store(false)
+	for range 2 {
+		call(id, token, "delete", `{"id": "m2"}`, "breaker.open")
+	}
+	if _, err := w.root.ResetBreaker(t.Context(), "tester@mail", "it is mended"); err != nil {
+		t.Fatal(err)
+	}
+	call(id, token, "delete", `{"id": "m2"}`, "permit")
+	for range 2 {
+		call(id, token, "delete", `{"id": "m1"}`, "limit.quota")
+	}
+	write(t, filepath.Join(p.dir, "agents", "a0.yaml"), declared(100))
+	if _, err := w.root.Reload(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w.approveAgents()
+	call(id, token, "delete", `{"id": "m1"}`, "permit")
+	call(id, token, "delete", `{"id": "m1"}`, "approval.required") // each step once
 	w.sane()
 }
 
