@@ -74,6 +74,27 @@ func (c *counted) take() []countedAnswer {
 	return all
 }
 
+// fallingBack is the configuration of both models, each with a fallback.
+func fallingBack(p *modelProvider, labels string) string {
+	config := p.config(labels) + fmt.Sprintf("  - {id: %s, provider: anthropic, base_url: %q}\n  - {id: %s, provider: openai, base_url: %q}\n", spareClaude, p.url, spareGPT, p.url+"/v1")
+	for _, id := range []string{spareClaude, spareGPT} {
+		config = strings.Replace(config, "labels: "+labels+"}", "labels: "+labels+", fallback: "+id+"}", 1)
+	}
+	return config
+}
+
+// falls declares an agent that may ask the fallbacks, too.
+func falls() string {
+	return strings.Replace(declaration("falls"), "models: []", "models: ["+strings.Join([]string{claude, gpt, spareClaude, spareGPT}, ", ")+"]", 1)
+}
+
+const spareClaude, spareGPT = "claude-haiku-4-5-20251001", "gpt-4o-mini-2024-07-18"
+
+// say asks a model in a form.
+func (w *world) say(form, token string) {
+	w.post(modelForms[form].path, token, fmt.Sprintf(modelForms[form].body, "Hi."), nil)
+}
+
 // formOf is the form of the requests to a path.
 func formOf(path string) string {
 	switch {
@@ -92,6 +113,22 @@ func overloaded(h http.ResponseWriter, _ modelRequest) bool {
 	return true
 }
 
+// breaksOff is a provider that ends the connection without an answer.
+func breaksOff(http.ResponseWriter, modelRequest) bool { panic(http.ErrAbortHandler) }
+
+// anothersAnswer is an answer of another model than the one that was asked.
+func anothersAnswer(h http.ResponseWriter, r modelRequest) bool {
+	if strings.Contains(r.body, `"stream":true`) {
+		h.Header().Set("Content-Type", "text/event-stream")
+		_, _ = io.WriteString(h, strings.NewReplacer(claude, "another", gpt, "another").Replace(streamedText(formOf(r.path), "Hello.")))
+		return true
+	}
+	h.Header().Set("Content-Type", "application/json")
+	parts := map[string]string{"messages": "content", "responses": "output", "chat": "choices"}[formOf(r.path)]
+	_, _ = io.WriteString(h, `{"id":"x1","model":"another","`+parts+`":[]}`)
+	return true
+}
+
 var (
 	// once are a request of each SDK and form, whole or streamed; again are fewer, for what is sent again after a wait.
 	once  = []string{"anthropic whole", "anthropic stream", "openai stream", "responses whole", "agents chat whole", "agents responses stream", "vercel anthropic whole", "vercel chat stream", "vercel responses whole"}
@@ -102,27 +139,19 @@ var (
 // that header says. Where a circuit breaker is open or models failed, all try again, as without a gateway.
 func TestWhatSDKsSendAfterRefusals(t *testing.T) {
 	t.Parallel()
-	const spare, spareGPT = "claude-haiku-4-5-20251001", "gpt-4o-mini-2024-07-18"
 	p := newModelProvider(t)
-	config := opens("http://127.0.0.1:1") + p.config("[]") +
-		fmt.Sprintf("  - {id: %s, provider: anthropic, base_url: %q}\n  - {id: %s, provider: openai, base_url: %q}\n", spare, p.url, spareGPT, p.url+"/v1")
-	for _, id := range []string{spare, spareGPT} {
-		config = strings.Replace(config, "labels: []}", "labels: [], fallback: "+id+"}", 1)
-	}
-	falls := strings.Replace(declaration("falls"), "models: []", "models: ["+strings.Join([]string{claude, gpt, spare, spareGPT}, ", ")+"]", 1)
+	config := opens("http://127.0.0.1:1") + fallingBack(p, "[]")
 	agents := []string{
-		thinker("bot"), thinker("killed"), thinker("aside"), thinker("poor") + "quotas: {tokens: {day: 10}}\n", thinker("slow") + "quotas: {apiCalls: {minute: 1}}\n", declaration("none"), planner("asks"), falls,
+		thinker("bot"), thinker("killed"), thinker("aside"), thinker("poor") + "quotas: {tokens: {day: 10}}\n", thinker("slow") + "quotas: {apiCalls: {minute: 1}}\n", declaration("none"), planner("asks"), falls(),
 	}
 	w := start(t, config+"breakers: {failures: 100}\n", agents...)
 	shut := start(t, config+"breakers: {wait: 5m}\n", agents...)
-	say := func(w *world, form, token string) {
-		w.post(modelForms[form].path, token, fmt.Sprintf(modelForms[form].body, "Hi."), nil)
-	}
 	for _, c := range []struct {
 		code, agent, text string
 		status            int
 		anthropic, openai string // "": the models that are there
 		sent, vercel      int    // how often, in all; 0: once; vercel 0: as by the others
+		says              func(h http.ResponseWriter, r modelRequest) bool
 		before            func(w *world, door *counted, token string) error
 	}{
 		{code: "model.undeclared", agent: "none", status: 403},
@@ -130,7 +159,7 @@ func TestWhatSDKsSendAfterRefusals(t *testing.T) {
 		{code: "request.malformed", agent: "bot", status: 400, anthropic: gpt, openai: claude},
 		{code: "flow.contaminated", agent: "bot", status: 403, text: "Pay DE89 3704 0044 0532 0130 00."},
 		{code: "limit.quota", agent: "poor", status: 403},
-		{code: "limit.rate", agent: "slow", status: 403, before: func(w *world, _ *counted, token string) error { say(w, "chat", token); return nil }},
+		{code: "limit.rate", agent: "slow", status: 403, before: func(w *world, _ *counted, token string) error { w.say("chat", token); return nil }},
 		{code: "agent.quarantined", agent: "aside", status: 403, before: func(w *world, _ *counted, _ string) error {
 			_, err := w.root.Quarantine(t.Context(), "aside", "a test")
 			return err
@@ -143,11 +172,13 @@ func TestWhatSDKsSendAfterRefusals(t *testing.T) {
 			door.change = func(path, body string) string { return searching(formOf(path), body) }
 			return nil
 		}},
+		{code: "upstream.failed", agent: "bot", status: 502, sent: 3, says: breaksOff},
+		{code: "output.invalid", agent: "bot", status: 502, vercel: 3, says: anothersAnswer},
 		{code: "fallback.failed", agent: "falls", status: 502, sent: 3},
 		{code: "breaker.open", agent: "bot", status: 503, sent: 3, before: func(w *world, _ *counted, token string) error {
 			for range 5 {
-				say(w, "messages", token)
-				say(w, "chat", token)
+				w.say("messages", token)
+				w.say("chat", token)
 			}
 			return nil
 		}},
@@ -157,6 +188,9 @@ func TestWhatSDKsSendAfterRefusals(t *testing.T) {
 			if c.sent > 1 {
 				forms = again
 				p.says(overloaded)
+			}
+			if c.says != nil {
+				p.says(c.says)
 			}
 			if c.code == "breaker.open" {
 				w = shut
@@ -207,11 +241,15 @@ func TestWhatSDKsSendAfterRefusals(t *testing.T) {
 }
 
 // What Claude Code and Codex send after refusals, each with what client config prints. Claude Code sends what is refused once. Codex doesn't go by the header, and sends again
-// what its settings let it (stream_max_retries).
+// what its settings let it (stream_max_retries): where a request failed, five times for each of these. Claude Code sends what failed again ten times, minutes long, or as often as
+// CLAUDE_CODE_MAX_RETRIES says.
 func TestWhatClientsSendAfterRefusals(t *testing.T) {
 	t.Parallel()
+	const claudeRetries = 2
 	p := newModelProvider(t)
-	w := launch(t, newPlace(t, p.config("[internal]")+opens("http://127.0.0.1:1"), thinker("bot"), thinker("killed"), planner("asks")))
+	config, agents := fallingBack(p, "[internal]")+opens("http://127.0.0.1:1"), []string{thinker("bot"), thinker("killed"), planner("asks"), falls()}
+	w := launch(t, newPlace(t, config+"breakers: {failures: 100}\n", agents...))
+	shut := launch(t, newPlace(t, config+"breakers: {wait: 5m}\n", agents...))
 	if _, err := w.root.Kill(t.Context(), "killed", "a test"); err != nil {
 		t.Fatal(err)
 	}
@@ -220,18 +258,34 @@ func TestWhatClientsSendAfterRefusals(t *testing.T) {
 		status        int
 		claude, codex int // how often it is sent again
 		change        func(path, body string) string
+		says          func(h http.ResponseWriter, r modelRequest) bool // the provider; nil: it is not asked
 	}{
-		{"kill_switch.active", "killed", 403, 0, 1, nil},
-		{"request.malformed", "bot", 400, 0, 0, func(_, body string) string { return strings.Replace(body, "{", `{"turbo":true,`, 1) }},
-		{"approval.required", "asks", 409, 0, 1, func(path, body string) string { return searching(formOf(path), body) }},
+		{"upstream.failed", "bot", 502, claudeRetries, 9, nil, breaksOff},
+		{"fallback.failed", "falls", 502, claudeRetries, 9, nil, overloaded},
+		{"output.invalid", "bot", 502, 0, 9, nil, anothersAnswer},
+		{"breaker.open", "bot", 503, claudeRetries, 9, nil, overloaded},
+		{"kill_switch.active", "killed", 403, 0, 1, nil, nil},
+		{"request.malformed", "bot", 400, 0, 0, func(_, body string) string { return strings.Replace(body, "{", `{"turbo":true,`, 1) }, nil},
+		{"approval.required", "asks", 409, 0, 1, func(path, body string) string { return searching(formOf(path), body) }, nil},
 	} {
 		for client, want := range map[string]int{"claude-code": c.claude, "codex": c.codex} {
 			t.Run(client+"/"+c.code, func(t *testing.T) {
+				w := w
+				p.says(c.says)
+				if c.code == "breaker.open" {
+					w = shut
+				}
 				session, token := "", ""
 				if c.code == "approval.required" {
 					session, token = w.planned(c.agent)
 				} else {
 					session, token = w.open(c.agent)
+				}
+				for range 5 {
+					if c.code == "breaker.open" {
+						w.say("messages", token)
+						w.say("responses", token)
+					}
 				}
 				door := newCounted(t, w)
 				door.change = c.change
@@ -244,26 +298,35 @@ func TestWhatClientsSendAfterRefusals(t *testing.T) {
 						"exec", "--strict-config", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", "Say hello.")
 				} else {
 					config := strings.ReplaceAll(settings[len(settings)-1], w.agent, door.url)
+					more := strings.Replace(config, `"env": {`, fmt.Sprintf(`"env": {"CLAUDE_CODE_MAX_RETRIES": "%d",`, claudeRetries), 1)
+					if more == config {
+						t.Fatalf("no environment in %s", config)
+					}
+					config = more
 					out, err = clientRun(t, token, map[string]string{".claude/settings.json": config}, npm(t, "@anthropic-ai/claude-code-linux-x64/claude"), "-p", "Say hello.")
 				}
 				got := door.take()
-				// Claude Code sends a small request beside its own. Codex sends one, and writes it anew each time.
-				requests := map[string]bool{}
+				// Claude Code asks for a title beside its own request. Codex sends one, and writes it anew each time.
+				requests, repeated := map[string]int{}, 0
 				for _, one := range got {
-					requests[one.body] = true
-					if one.retry != "false" {
-						t.Errorf("%d with x-should-retry %q", one.status, one.retry)
+					requests[one.body]++
+					repeated = max(repeated, requests[one.body]-1)
+					if (one.retry == "false") == (c.claude > 0) {
+						t.Errorf("%d with x-should-retry %q: %s", one.status, one.retry, one.body)
 					}
 				}
-				repeated := len(got) - len(requests)
 				if client == "codex" {
 					repeated = len(got) - 1
 				}
 				if err == nil || repeated != want || len(got) == 0 || got[len(got)-1].status != c.status {
 					t.Errorf("sent again %d times, want %d: %v\n%s", repeated, want, err, out)
 				}
-				if n := asksOf(w, session); c.code == "approval.required" && n != 1 {
-					t.Errorf("%d questions", n)
+				asked := len(requests)
+				if client == "codex" {
+					asked = 1
+				}
+				if n := asksOf(w, session); c.code == "approval.required" && n != asked {
+					t.Errorf("%d questions for %d requests", n, asked)
 				}
 			})
 		}

@@ -13,7 +13,7 @@ import (
 var betas = []string{
 	"claude-code-20250219", "computer-use-2024-10-22", "computer-use-2025-01-24", "computer-use-2025-11-24", "context-1m-2025-08-07", "context-management-2025-06-27", "effort-2025-11-24",
 	"extended-cache-ttl-2025-04-11", "fine-grained-tool-streaming-2025-05-14", "interleaved-thinking-2025-05-14", "output-128k-2025-02-19",
-	"prompt-caching-2024-07-31", "prompt-caching-scope-2026-01-05", "structured-outputs-2025-11-13", "thinking-token-count-2026-05-13", "token-efficient-tools-2025-02-19",
+	"prompt-caching-2024-07-31", "prompt-caching-scope-2026-01-05", "structured-outputs-2025-11-13", "structured-outputs-2025-12-15", "thinking-token-count-2026-05-13", "token-efficient-tools-2025-02-19",
 }
 
 var clientTool = regexp.MustCompile(`^(bash|text_editor|computer|memory)_20\d{6}$`)
