@@ -191,6 +191,10 @@ func TestModelTokens(t *testing.T) {
 	}{
 		"whole":                     {false, askedModels{answer: wire.Response{Status: 200, Body: json.RawMessage(`{"usage":{"prompt_tokens":3,"completion_tokens":2}}`)}}, `{"cost_millionths":39,"status":200,"tokens":{"input":3,"output":2}}`},
 		"whole, without usage":      {false, askedModels{answer: wire.Response{Status: 200, Body: json.RawMessage(`{"choices":[]}`)}}, `{"cost_millionths":501,"status":200,"tokens":{"input":147,"output":4,"estimated":true}}`},
+		"whole, in other numbers":   {false, askedModels{answer: wire.Response{Status: 200, Body: json.RawMessage(`{"usage":{"prompt_tokens":3.0,"completion_tokens":0.2e1}}`)}}, `{"cost_millionths":39,"status":200,"tokens":{"input":3,"output":2}}`},
+		"whole, in texts":           {false, askedModels{answer: wire.Response{Status: 200, Body: json.RawMessage(`{"usage":{"prompt_tokens":"3","completion_tokens":"2"}}`)}}, `{"cost_millionths":651,"status":200,"tokens":{"input":147,"output":14,"estimated":true}}`},
+		"whole, below nothing":      {false, askedModels{answer: wire.Response{Status: 200, Body: json.RawMessage(`{"usage":{"prompt_tokens":-3,"completion_tokens":1e300}}`)}}, `{"cost_millionths":651,"status":200,"tokens":{"input":147,"output":14,"estimated":true}}`},
+		"another's, and no numbers": {false, askedModels{answer: wire.Response{Status: 200, Body: json.RawMessage(`{"usage":{}}`)}, err: broke}, `{"cost_millionths":1941,"status":200,"tokens":{"input":147,"output":100,"estimated":true}}`},
 		"the provider's error":      {false, askedModels{answer: wire.Response{Status: 529, Body: json.RawMessage(`{}`)}}, `{"status":529}`},
 		"no answer":                 {false, askedModels{err: broke}, `{"cost_millionths":1941,"status":0,"tokens":{"input":147,"output":100,"estimated":true}}`},
 		"it never left":             {false, askedModels{err: &fault.NotDispatched{Err: broke}}, ``},

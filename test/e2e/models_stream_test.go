@@ -456,3 +456,23 @@ func TestModelStreamsAreInspected(t *testing.T) {
 		})
 	}
 }
+
+// A provider can't have a secret leave in halves by letting blocks take turns: what goes on with a block that was over waits for the outcome. Where the stream breaks off, it never leaves.
+func TestBlocksOfAStreamThatTakeTurns(t *testing.T) {
+	p := newModelProvider(t)
+	w := start(t, p.config("[]"), thinker("bot"))
+	for name, f := range streamed {
+		_, token := w.open("bot")
+		const half, rest = "ghp_16C7e42F292c6912E7", "710c838347Ae178B4a"
+		other := strings.NewReplacer(`"index":0,"delta"`, `"index":1,"delta"`, `"output_index":0`, `"output_index":1`).Replace(f.text("meanwhile, "))
+		if name == "chat" {
+			other = strings.Replace(f.text("meanwhile, "), `"content"`, `"reasoning_content"`, 1)
+		}
+		p.saysText("text/event-stream", f.begin+f.text("Use "+half)+other+f.text(rest+" for it, and go on. "))
+		_, answer := w.post(f.path, token, f.body, nil)
+		if got := string(answer); !strings.Contains(got, half) || !strings.Contains(got, "meanwhile") || strings.Contains(got, rest) || !strings.Contains(got, "upstream.failed") {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+	w.sane()
+}

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"encoding/json"
+	"math"
 	"slices"
 
 	"sallyport.example/internal/call"
@@ -58,7 +59,7 @@ func CheckName(model string, answersAs []string, name string) error {
 		Try("An operator can list the name under answers_as of the model, if it is the same version.")
 }
 
-// UsageOf reads what an answer says that it used.
+// UsageOf reads what an answer says that it used. What is no number, or none that can be, is as if it were not said: 0.
 func UsageOf(answer []byte) (u Usage, said bool) {
 	raw, ok := call.Get(answer, "usage")
 	if !ok || !call.IsObject(raw) {
@@ -67,9 +68,9 @@ func UsageOf(answer []byte) (u Usage, said bool) {
 	read := func(names ...string) (n int64) {
 		for _, name := range names {
 			v, _ := call.Get(raw, name)
-			var one int64
+			var one float64 // some providers write 12.0 or 1.2e1
 			if json.Unmarshal(v, &one) == nil && one > 0 && one < 1<<40 {
-				n += one
+				n += int64(math.Ceil(one))
 			}
 		}
 		return n

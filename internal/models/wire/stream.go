@@ -263,6 +263,7 @@ func (s *Stream) event(data []byte) (e Event, passes bool, err error) {
 		s.ended, e.Holds, e.Structured = true, true, s.final()
 	default:
 		if used, said := UsageOf(data); said {
+			s.usage.Input = max(s.usage.Input, used.Input) // with what the provider's tools brought since
 			s.usage.Output = used.Output
 		}
 		delta, _ := call.Get(data, "delta")
@@ -509,6 +510,9 @@ type Window struct {
 	held    bool    // an event came that can act: nothing leaves any more
 	waiting []Event // in order
 	text    []byte  // the end of the text that has left, up to maxTail, and what was added last
+
+	block string          // to which the last text belongs
+	over  map[string]bool // blocks after which another one came, or that ended
 }
 
 // NewWindow returns a Window. With hold nothing leaves.
@@ -516,6 +520,7 @@ func NewWindow(hold bool) *Window { return &Window{held: hold} }
 
 // Add takes the next event. It returns the events that may leave once text was looked at: known bytes of it left before them. text is good until the next Add.
 func (w *Window) Add(e Event) (out, text []byte, known int) {
+	e.Holds = w.goesBack(e) || e.Holds
 	before := len(w.waiting)
 	w.waiting = append(w.waiting, e)
 	if w.held || before > 0 && !e.Holds && !e.Settles && e.Text == "" { // without new text nothing more is settled
@@ -544,6 +549,31 @@ func (w *Window) Add(e Event) (out, text []byte, known int) {
 	}
 	w.waiting = slices.Delete(w.waiting, 0, ready)
 	return out, w.text[start:], known
+}
+
+// goesBack tells whether an event goes on with a block that was over. A client puts the text of each block together, and here text is looked at as it comes: of
+// blocks that take turns nobody would see the whole.
+func (w *Window) goesBack(e Event) (back bool) {
+	leave := func(to string) {
+		if w.block != "" && w.block != to {
+			if w.over == nil {
+				w.over = map[string]bool{}
+			}
+			w.over[w.block] = true
+		}
+		w.block = to
+	}
+	for _, part := range e.Args {
+		if part.Call || part.Text == "" {
+			continue
+		}
+		leave(part.Of)
+		back = back || w.over[part.Of]
+	}
+	if e.Settles {
+		leave("")
+	}
+	return back
 }
 
 // Rest is what has not left, in order.

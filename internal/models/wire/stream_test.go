@@ -230,13 +230,20 @@ func TestStreamsHoldWhatCanAct(t *testing.T) {
 		"a response's text":     {Responses, opened(spoken("a b")), `"a b"`, ""},
 		"a response's reasoning": {Responses, opened(event(`"type":"response.output_item.added","output_index":0,"item":{"id":"i","type":"reasoning","summary":[]}`), event(`"type":"response.reasoning_summary_text.delta","item_id":"i","output_index":0,"summary_index":0,"delta":"a b "`),
 			event(`"type":"response.output_item.done","output_index":0,"item":{"id":"i","type":"reasoning","summary":[{"type":"summary_text","text":"a b "}],"encrypted_content":"xyz"}`), spoken("after ")), `"after "`, ""},
-		"a response's call":         {Responses, opened(event(`"type":"response.output_item.added","output_index":0,"item":{"id":"i","type":"function_call","call_id":"c","name":"n","arguments":""}`), spoken("after ")), "response.created", "after"},
-		"a response's arguments":    {Responses, opened(event(`"type":"response.function_call_arguments.delta","item_id":"i","output_index":0,"delta":"x"`), spoken("after ")), "response.created", "after"},
-		"an item that is not empty": {Responses, opened(event(`"type":"response.output_item.added","output_index":0,"item":{"id":"i","type":"message","role":"assistant","content":[{"type":"run","text":"x"}]}`), spoken("after ")), "response.created", "after"},
-		"an annotation":             {Responses, opened(event(`"type":"response.content_part.done","output_index":0,"item_id":"i","content_index":0,"part":{"type":"output_text","text":"x","annotations":[{"type":"url_citation"}]}`), spoken("after ")), "response.created", "after"},
-		"output at its start":       {Responses, strings.Replace(opened(spoken("after ")), `"output":[]`, `"output":[{"type":"function_call"}]`, 1), "", "after"},
-		"a member nobody knows":     {Responses, opened(strings.Replace(spoken("x"), `"logprobs"`, `"run":1,"logprobs"`, 1), spoken("after ")), "response.created", "after"},
-		"log probabilities":         {Responses, opened(strings.Replace(spoken("x"), `"logprobs":[]`, `"logprobs":[{"token":"x"}]`, 1), spoken("after ")), "response.created", "after"},
+		// A client puts the text of each block together: where blocks take turns, nobody would look at the whole before it left.
+		"blocks that take turns":     {Messages, start + delta("text_delta", "text", "ghp_") + strings.Replace(delta("text_delta", "text", "a b "), `"index":0`, `"index":1`, 1) + delta("text_delta", "text", "after "), `"a b "`, "after"},
+		"a block after its end":      {Messages, start + delta("text_delta", "text", "ghp_") + "data: {\"type\":\"content_block_stop\",\"index\":0}\n\n" + delta("text_delta", "text", "after "), "ghp_", "after"},
+		"one block after another":    {Messages, start + delta("text_delta", "text", "a ") + "data: {\"type\":\"content_block_stop\",\"index\":0}\n\n" + strings.Replace(delta("text_delta", "text", "after "), `"index":0`, `"index":1`, 1), "after ", ""},
+		"a chat's turns":             {Chat, one + strings.Replace(one, "content", "reasoning", 1) + strings.Replace(one, "a b", "after ", 1), "reasoning", "after"},
+		"a chat's thought, and text": {Chat, strings.Replace(one, "content", "reasoning", 1) + strings.Replace(one, `"content"`, `"reasoning":"","content"`, 1) + strings.Replace(one, "a b", "after ", 1), "after ", ""},
+		"a response's turns":         {Responses, opened(spoken("a b "), strings.Replace(spoken("c d "), `"output_index":0`, `"output_index":1`, 1), spoken("after ")), "c d ", "after"},
+		"a response's call":          {Responses, opened(event(`"type":"response.output_item.added","output_index":0,"item":{"id":"i","type":"function_call","call_id":"c","name":"n","arguments":""}`), spoken("after ")), "response.created", "after"},
+		"a response's arguments":     {Responses, opened(event(`"type":"response.function_call_arguments.delta","item_id":"i","output_index":0,"delta":"x"`), spoken("after ")), "response.created", "after"},
+		"an item that is not empty":  {Responses, opened(event(`"type":"response.output_item.added","output_index":0,"item":{"id":"i","type":"message","role":"assistant","content":[{"type":"run","text":"x"}]}`), spoken("after ")), "response.created", "after"},
+		"an annotation":              {Responses, opened(event(`"type":"response.content_part.done","output_index":0,"item_id":"i","content_index":0,"part":{"type":"output_text","text":"x","annotations":[{"type":"url_citation"}]}`), spoken("after ")), "response.created", "after"},
+		"output at its start":        {Responses, strings.Replace(opened(spoken("after ")), `"output":[]`, `"output":[{"type":"function_call"}]`, 1), "", "after"},
+		"a member nobody knows":      {Responses, opened(strings.Replace(spoken("x"), `"logprobs"`, `"run":1,"logprobs"`, 1), spoken("after ")), "response.created", "after"},
+		"log probabilities":          {Responses, opened(strings.Replace(spoken("x"), `"logprobs":[]`, `"logprobs":[{"token":"x"}]`, 1), spoken("after ")), "response.created", "after"},
 	} {
 		events := c.events
 		switch c.form {
@@ -262,6 +269,12 @@ func TestStreamsSayWhatTheyUsed(t *testing.T) {
 	_, _, u, err := read(Messages, strings.NewReader(start+`data: {"type":"message_delta","delta":{},"usage":{"output_tokens":9}}`+"\n\n"+stop), false)
 	if err != nil || u != (Usage{Input: 7, Output: 9}) {
 		t.Error(u, err)
+	}
+	// What the provider's tools brought while it answered counts, too, and nothing that was counted is taken back.
+	for delta, want := range map[string]Usage{`"input_tokens":100,"output_tokens":9`: {Input: 100, Output: 9}, `"input_tokens":1,"output_tokens":9.0`: {Input: 7, Output: 9}} {
+		if _, _, u, err := read(Messages, strings.NewReader(start+`data: {"type":"message_delta","delta":{},"usage":{`+delta+`}}`+"\n\n"+stop), false); err != nil || u != want {
+			t.Errorf("%s: %v, %v", delta, u, err)
+		}
 	}
 	const used = `data: {"model":"m","choices":[],"usage":{"prompt_tokens":3,"completion_tokens":9}}` + "\n\n"
 	for _, hide := range []bool{true, false} {
