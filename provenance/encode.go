@@ -44,7 +44,7 @@ func (o Observation) MarshalBinary() ([]byte, error) {
 		for j := range r.Values {
 			v := &r.Values[j]
 			e.name(v.Field)
-			e.name(v.Class.String())
+			e.class(v.Class)
 			e.flags(v.ID, v.Code, v.Many, v.Hash != "", v.kind&1 != 0, v.kind&2 != 0, v.kind&4 != 0, v.same)
 			e.text(v.Text)
 			if v.Hash != "" {
@@ -105,8 +105,9 @@ func (o *Observation) UnmarshalBinary(b []byte) error {
 }
 
 type encoder struct {
-	b     []byte
-	names map[string]uint64 // numbers of those that were written, from 1
+	b       []byte
+	names   map[string]uint64 // numbers of those that were written, from 1
+	classes [256]uint64       // of classes as names
 }
 
 func (e *encoder) number(n int) { e.b = binary.AppendUvarint(e.b, uint64(n)) }
@@ -125,6 +126,16 @@ func (e *encoder) name(s string) {
 	e.names[s] = uint64(len(e.names) + 1)
 	e.number(0)
 	e.text(s)
+}
+
+// class writes a class as a name: most values have one of a few.
+func (e *encoder) class(c class) {
+	if n := e.classes[c]; n != 0 {
+		e.b = binary.AppendUvarint(e.b, n)
+		return
+	}
+	e.name(c.String())
+	e.classes[c] = e.names[c.String()]
 }
 
 func (e *encoder) flags(all ...bool) {

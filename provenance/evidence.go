@@ -550,56 +550,63 @@ func (o *observer) record(out *seenRecord, rec record, free bool) {
 
 // value keeps a value, and its parts if it is a text of several.
 func (o *observer) value(out *seenRecord, f *field, many bool) {
-	keep := func(text string, fm form, id, many bool) {
-		c := f.of.class
-		code := !id && !many && !f.key && f.of.code && !strings.ContainsFunc(text, unicode.IsSpace)
-		if !id && len(o.arguments) > 0 {
-			if other, _ := fm.regrouped(); o.arguments[fm] || o.arguments[other] {
-				c, code = classFree, code && f.of.idOrNumber
-			}
-		}
-		if o.values++; o.values > maxSeenValues {
-			o.seen.Cut = true
-			return
-		}
-		out.Values = append(out.Values, seenValue{Field: clipField(f.of.name), Text: text, Class: c, ID: id, Code: code, Many: many, kind: fm.kind, same: fm.value == text})
-	}
 	c := f.of.class
 	whole, ok := o.form(f)
 	if ok && (c != classFree || !o.large || whole.kind != text || f.of.listed) {
-		keep(strings.TrimSpace(f.text), whole, f.of.id, many)
+		o.keep(out, f, strings.TrimSpace(f.text), whole, f.of.id, many)
 	}
-	if ok && whole.kind != text {
+	switch {
+	case ok && whole.kind != text:
+	case c == classTrusted:
+		o.segments(out, f, many)
+	case c == classFree && nextMark(f.text, 0) < len(f.text):
+		o.tokens(out, f)
+	}
+}
+
+// segments keeps the parts of a trusted text.
+func (o *observer) segments(out *seenRecord, f *field, many bool) {
+	all, n := strings.TrimSpace(f.text), 0
+	for part, alone := range segments(f.text) {
+		if n++; n > maxSegments {
+			o.seen.Cut = true
+			return
+		}
+		if part == all {
+			continue
+		}
+		if fm, ok := formOf(part); ok {
+			o.keep(out, f, part, fm, false, many || !alone)
+		}
+	}
+}
+
+// tokens keeps the addresses, links, numbers and accounts in a text that an outsider may have written.
+func (o *observer) tokens(out *seenRecord, f *field) {
+	n := 0
+	for token, fm := range tokens(f.text) {
+		if n++; n > maxSegments {
+			o.seen.Cut = true
+			return
+		}
+		o.keep(out, f, token, fm, false, true)
+	}
+}
+
+// keep keeps one value of a field.
+func (o *observer) keep(out *seenRecord, f *field, text string, fm form, id, many bool) {
+	c := f.of.class
+	code := !id && !many && !f.key && f.of.code && !strings.ContainsFunc(text, unicode.IsSpace)
+	if !id && len(o.arguments) > 0 {
+		if other, _ := fm.regrouped(); o.arguments[fm] || o.arguments[other] {
+			c, code = classFree, code && f.of.idOrNumber
+		}
+	}
+	if o.values++; o.values > maxSeenValues {
+		o.seen.Cut = true
 		return
 	}
-	n := 0
-	more := func() bool {
-		n++
-		o.seen.Cut = o.seen.Cut || n > maxSegments
-		return n <= maxSegments
-	}
-	switch c {
-	case classTrusted:
-		all := strings.TrimSpace(f.text)
-		for part, alone := range segments(f.text) {
-			if !more() {
-				break
-			}
-			if part == all {
-				continue
-			}
-			if fm, ok := formOf(part); ok {
-				keep(part, fm, false, many || !alone)
-			}
-		}
-	case classFree:
-		for token, fm := range tokens(f.text) {
-			if !more() {
-				break
-			}
-			keep(token, fm, false, true)
-		}
-	}
+	out.Values = append(out.Values, seenValue{Field: clipField(f.of.name), Text: text, Class: c, ID: id, Code: code, Many: many, kind: fm.kind, same: fm.value == text})
 }
 
 // segments yields the parts of a text: its lines, the items between commas, and what follows a colon. alone says that the part has no other beside

@@ -66,7 +66,7 @@ func (w *Request) readHandles() {
 // isRepository reports whether a word is an owner and a repository: one slash, letters on both sides, no host name and no file.
 func isRepository(s string) bool {
 	owner, repo, ok := strings.Cut(s, "/")
-	if !ok || len(owner) > 39 || len(repo) > 100 || !onlyNameChars(owner, "-") || !onlyNameChars(repo, "-_.") || repo[0] == '.' || repo[len(repo)-1] == '.' {
+	if !ok || len(owner) > 39 || len(repo) > 100 || !onlyNameChars(owner, ownerChars) || !onlyNameChars(repo, repoChars) || repo[0] == '.' || repo[len(repo)-1] == '.' {
 		return false
 	}
 	for _, part := range []string{owner, repo} {
@@ -80,12 +80,12 @@ func isRepository(s string) bool {
 
 // isHandle reports whether a word can be the name of a channel or a person: it begins with a letter, so 12 of #12 is none.
 func isHandle(s string) bool {
-	return len(s) <= 80 && strings.IndexByte(lower+upper, s[0]) >= 0 && onlyNameChars(s, "-_.") && s[len(s)-1] != '.'
+	return len(s) <= 80 && strings.IndexByte(lower+upper, s[0]) >= 0 && onlyNameChars(s, repoChars) && s[len(s)-1] != '.'
 }
 
-// onlyNameChars reports whether s consists of letters, digits and these marks, with at least one letter.
-func onlyNameChars(s, marks string) bool {
-	return strings.ContainsAny(s, lower+upper) && only(s, lower+upper+digits+marks)
+// onlyNameChars reports whether s consists of these characters, with at least one letter.
+func onlyNameChars(s string, of *chars) bool {
+	return strings.ContainsAny(s, lower+upper) && only(s, of)
 }
 
 // inHandles reports whether the request has the value as a handle of the argument's kind. Handles do not count for operations that take an amount.
@@ -97,7 +97,7 @@ func (t *tracer) inHandles(v traced) bool {
 	handles, value, name := t.s.Request.handles, strings.ToLower(v.text), lastName(v.path)
 	switch {
 	case ownerNames[name]:
-		return onlyNameChars(value, "-") && t.fitsPartner(v, repoNames, func(repo string) bool { return handles[value+"/"+repo] }, func() bool { return handles.any(value+"/", "") })
+		return onlyNameChars(value, ownerChars) && t.fitsPartner(v, repoNames, func(repo string) bool { return handles[value+"/"+repo] }, func() bool { return handles.any(value+"/", "") })
 	case repoNames[name] && strings.Contains(value, "/"):
 		return handles[value]
 	case repoNames[name]:
@@ -106,7 +106,7 @@ func (t *tracer) inHandles(v traced) bool {
 				return false
 			}
 		}
-		return onlyNameChars(value, "-_.") && t.fitsPartner(v, ownerNames, func(owner string) bool { return handles[owner+"/"+value] }, func() bool { return handles.any("", "/"+value) })
+		return onlyNameChars(value, repoChars) && t.fitsPartner(v, ownerNames, func(owner string) bool { return handles[owner+"/"+value] }, func() bool { return handles.any("", "/"+value) })
 	case channelNames[name]:
 		return who && handles["#"+strings.TrimPrefix(value, "#")]
 	case personNames[name]:

@@ -169,7 +169,7 @@ func hostsIn(s string, mailHost func(address string) bool) func(yield func(host 
 				continue
 			}
 			if start > 0 && s[start-1] == '@' {
-				from := strings.LastIndexFunc(s[:start-1], func(r rune) bool { return r >= utf8.RuneSelf || !only(string(r), lower+upper+digits+"._%+-") }) + 1
+				from := strings.LastIndexFunc(s[:start-1], func(r rune) bool { return r >= utf8.RuneSelf || !mailChars[r] }) + 1
 				if hasLetterOrDigit(s[from:start-1]) && !strings.Contains(s[:from], "//") && mailHost(strings.TrimRight(s[from:end], ".-_")) {
 					continue
 				}

@@ -37,14 +37,38 @@ const (
 )
 
 // only reports whether s has no characters but those of set.
-func only(s, set string) bool {
+func only(s string, set *chars) bool {
 	for i := range len(s) {
-		if strings.IndexByte(set, s[i]) < 0 { // for a short text faster than strings.Trim, which makes a table of the set
+		if !set[s[i]] {
 			return false
 		}
 	}
 	return true
 }
+
+// chars is a set of bytes.
+type chars [256]bool
+
+func charsOf(all string) *chars {
+	var set chars
+	for i := range len(all) {
+		set[all[i]] = true
+	}
+	return &set
+}
+
+var (
+	digitChars    = charsOf(digits)
+	lowerChars    = charsOf(lower)
+	mantissaChars = charsOf(digits + ".")
+	mailChars     = charsOf(lower + upper + digits + "._%+-") // of the part before the @
+	lowMailChars  = charsOf(lower + digits + "._%+-")
+	schemeChars   = charsOf(lower + digits + "+-.")
+	hostChars     = charsOf(lower + digits + ".-_")
+	pathChars     = charsOf(lower + upper + digits + "/?=&-._~")
+	ownerChars    = charsOf(lower + upper + digits + "-")
+	repoChars     = charsOf(lower + upper + digits + "-_.")
+)
 
 type form struct {
 	kind  kind
@@ -260,7 +284,7 @@ func mailOf(s string) (string, bool) {
 	if !ok || local == "" || !hostname(domain) {
 		return "", false
 	}
-	return s, only(local, lower+digits+"._%+-")
+	return s, only(local, lowMailChars)
 }
 
 // hostname reports whether s has at least two labels of letters, digits and hyphens, the last one not of digits alone.
@@ -303,10 +327,10 @@ func numberOf(s string) (string, bool) {
 		}
 	}
 	mantissa, power, exp := strings.Cut(strings.ToLower(unsigned), "e")
-	if exp && len(strings.TrimLeft(power, "+-")) > 2 || !only(mantissa, digits+".") || strings.Count(mantissa, ".") > 1 { // also keeps the number small
+	if exp && len(strings.TrimLeft(power, "+-")) > 2 || !only(mantissa, mantissaChars) || strings.Count(mantissa, ".") > 1 { // also keeps the number small
 		return "", false
 	}
-	if unsigned != "0" && only(unsigned, digits) {
+	if unsigned != "0" && only(unsigned, digitChars) {
 		return s, true
 	}
 	if !exp && len(unsigned) <= maxShortDecimal {
@@ -378,7 +402,7 @@ func spelledLink(s string) (string, bool) {
 		}
 	} else if scheme, rest = strings.ToLower(s[:at]), s[at+len("://"):]; scheme == "https" || scheme == "http" {
 		scheme = "" // the server decides between the two
-	} else if !only(scheme, lower+digits+"+-.") {
+	} else if !only(scheme, schemeChars) {
 		return "", false
 	}
 	host, path := rest, ""
@@ -387,7 +411,7 @@ func spelledLink(s string) (string, bool) {
 	}
 	host = strings.ToLower(host)
 	name, port, _ := strings.Cut(host, ":")
-	if !only(port, digits) {
+	if !only(port, digitChars) {
 		return "", false
 	}
 	if port != "" {
@@ -402,7 +426,7 @@ func spelledLink(s string) (string, bool) {
 			return "", false
 		}
 	}
-	if !only(bare, lower+digits+".-_") || !only(path, lower+upper+digits+"/?=&-._~") { // an address of these alone can always be read
+	if !only(bare, hostChars) || !only(path, pathChars) { // an address of these alone can always be read
 		if _, err := url.Parse("https://" + strings.TrimSuffix(bare, ".") + path); err != nil {
 			return "", false
 		}
@@ -450,7 +474,7 @@ func accountOf(s string) (string, bool) {
 
 // regrouped is the other form of the digits of an account or telephone number: in groups they are an account, in one piece a number.
 func (f form) regrouped() (other form, ok bool) {
-	if (f.kind != account && f.kind != number) || !only(f.value, digits) {
+	if (f.kind != account && f.kind != number) || !only(f.value, digitChars) {
 		return form{}, false
 	}
 	if f.kind == account {

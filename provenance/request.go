@@ -166,7 +166,7 @@ func sentenceEnd(word string) string {
 	switch {
 	case ok && (f.kind == mail || f.kind == link) && sentenceWords[strings.ToLower(tail)]:
 		return head
-	case ok && f.kind == text && only(head, lower) && !isFileName(word):
+	case ok && f.kind == text && only(head, lowerChars) && !isFileName(word):
 		return head
 	}
 	return word

@@ -54,7 +54,7 @@ func (w *Request) distinctFor(s string) bool {
 			continue
 		}
 		for word := range strings.FieldsFuncSeq(token, func(r rune) bool { return !inWord(r) }) {
-			if last = word; money && only(word, digits) {
+			if last = word; money && only(word, digitChars) {
 				continue
 			}
 			if !connects(word) && utf8.RuneCountInString(word) > 1 {
