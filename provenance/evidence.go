@@ -557,7 +557,7 @@ func (o *observer) value(out *seenRecord, f *field, many bool) {
 	}
 	switch {
 	case ok && whole.kind != text:
-	case c == classTrusted:
+	case c == classTrusted && hasParts(f.text):
 		o.segments(out, f, many)
 	case c == classFree && nextMark(f.text, 0) < len(f.text):
 		o.tokens(out, f)
@@ -607,6 +607,21 @@ func (o *observer) keep(out *seenRecord, f *field, text string, fm form, id, man
 		return
 	}
 	out.Values = append(out.Values, seenValue{Field: clipField(f.of.name), Text: text, Class: c, ID: id, Code: code, Many: many, kind: fm.kind, same: fm.value == text})
+}
+
+// hasParts reports whether segments may yield more than the text as a whole.
+func hasParts(s string) bool {
+	for i := range len(s) {
+		switch s[i] {
+		case '\n', '\r', '\t', '|', ';':
+			return true
+		case ':', ',':
+			if i+1 < len(s) && s[i+1] == ' ' {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // segments yields the parts of a text: its lines, the items between commas, and what follows a colon. alone says that the part has no other beside
@@ -825,7 +840,11 @@ func (o *observer) split(records []record, v any, outer bool) []record {
 		outer = outer && !slices.ContainsFunc(v, func(m member) bool {
 			return listedIn(m.name, o.p.TrustedFields) || listedIn(m.name, o.p.Names) || listedIn(m.name, o.p.Delegable) || idField(m.name, o.p.IDKind)
 		})
-		rest := record{fields: make([]field, 0, len(v)+1)}
+		room := len(v) + 1
+		if o.place("").class != classFree {
+			room += len(v) // the names of members
+		}
+		rest := record{fields: make([]field, 0, room)}
 		for _, m := range v {
 			list, isList := m.value.([]any)
 			inner, isObject := m.value.(object)

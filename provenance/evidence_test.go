@@ -258,3 +258,20 @@ func TestObserveSaysTheSameEveryTime(t *testing.T) {
 		}
 	}
 }
+
+// What has no parts is the one part of itself.
+func FuzzHasParts(f *testing.F) {
+	for _, s := range []string{"", " a ", "a: b", "a, b", "a,b:c", "a|b", "a;", "x\ny", ": ", "a:  "} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		if hasParts(s) {
+			return
+		}
+		for part := range segments(s) {
+			if part != strings.TrimSpace(s) {
+				t.Fatalf("%q has the part %q", s, part)
+			}
+		}
+	})
+}

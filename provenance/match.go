@@ -242,7 +242,7 @@ const likeASCII = "\u0130\u212a"
 
 // fold is s in lower case with every run of white space as one space.
 func fold(s string) string {
-	b := make([]byte, 0, len(s))
+	b := make([]byte, 0, 128) // on the stack, for most
 	for i := range len(s) {
 		switch c := s[i]; {
 		case c >= utf8.RuneSelf:
