@@ -34,6 +34,7 @@ import (
 	"sallyport.example/internal/display"
 	"sallyport.example/internal/effect"
 	"sallyport.example/internal/fault"
+	"sallyport.example/internal/knowledge/ask"
 	"sallyport.example/internal/refusals"
 	"sallyport.example/internal/standing"
 	"sallyport.example/internal/stored"
@@ -122,7 +123,7 @@ type Gateway struct {
 	closed     atomic.Bool
 	ending     atomic.Bool  // no operation starts any more
 	heavy      *turns.Turns // for work on long arguments and results
-	judging    places       // of each agent, for requests to the judge of results
+	judging    *ask.Places  // of each agent, for requests to the judge of results
 	schemas    schemas
 }
 
@@ -185,7 +186,7 @@ func New(ctx context.Context, o Options) (*Gateway, error) {
 		return nil, fmt.Errorf("reading which sessions are open: %w", err)
 	}
 	o.SeenMemory = cmp.Or(o.SeenMemory, math.MaxInt64)
-	g := &Gateway{o: o, store: o.Store, clock: newRecordClock(o.Clock, latest), log: o.Log, phase: gate, missed: map[string]string{}, sessions: newLiveSessions(given), refusals: refusals.New(o.Store, o.Log), stops: make(chan struct{}, 1), heavy: turns.New(runtime.GOMAXPROCS(0) - 1), judging: places{of: map[string]chan struct{}{}}}
+	g := &Gateway{o: o, store: o.Store, clock: newRecordClock(o.Clock, latest), log: o.Log, phase: gate, missed: map[string]string{}, sessions: newLiveSessions(given), refusals: refusals.New(o.Store, o.Log), stops: make(chan struct{}, 1), heavy: turns.New(runtime.GOMAXPROCS(0) - 1), judging: ask.NewPlaces(judgeAtOnce)}
 	g.background.running, g.background.stop = context.WithCancel(context.Background())
 	g.settings.Store(first)
 	g.desk = desk.New(desk.Options{

@@ -7,12 +7,10 @@ import (
 	"errors"
 	"net/http"
 	"slices"
-	"sync"
 	"time"
 
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/breaker"
-	"sallyport.example/internal/call"
 	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/effect"
 	"sallyport.example/internal/fault"
@@ -96,121 +94,93 @@ func (c *crossing) asksJudge(ctx context.Context, out *outcome, text []byte, loo
 	if m.Mask {
 		text, _ = c.g.o.Detector.Mask(c.g.o.MaskKey, text)
 	}
-	place := c.g.judging.agent(c.agent)
-	select {
-	case place <- struct{}{}:
-		defer func() { <-place }()
-	case <-ctx.Done():
-		return nil, fault.Wrap(ctx.Err(), fault.TimeExceeded, "Other texts of the agent are judged just now.")
+	leave, err := c.g.judging.Take(ctx, c.agent)
+	if err != nil {
+		return nil, err
 	}
+	defer leave()
 	q := ask.Question{Model: m.ID, Provider: m.Provider, Task: judgeTask, Texts: []ask.Text{{Source: c.op.ID, Text: string(text)}}, Fields: judgeFields}
 	return q.Ask(ctx, func(ctx context.Context, form wire.Form, body json.RawMessage) (json.RawMessage, error) {
-		labels, err := c.judgeMay(&m, out)
-		if err != nil {
-			return nil, err
-		}
-		r, err := wire.Parse(form, nil, body, wire.Allowed{})
-		if err != nil {
-			return nil, err
-		}
-		if form.Provider() == wire.Anthropic {
-			r.Version = wire.Versions[0]
-		}
-		return c.requestJudge(ctx, &m, r, labels, look)
+		return c.requestJudge(ctx, &m, out, look, form, body)
 	})
 }
 
-// judgeMay returns the labels of the text: those of the session, whose data a server can send back, and those that the result brings. It is an error where the model may not have one
-// of them. That content is untrusted is no reason: such content is what the judge is for.
-func (c *crossing) judgeMay(m *catalogue.Model, out *outcome) (labels []string, err error) {
+// judgedLabels are the labels of the text: those of the session, whose data a server can send back, and those that the result brings. That content is untrusted is no reason not to send it: such
+// content is what the judge is for.
+func (c *crossing) judgedLabels(out *outcome) (labels []string) {
 	for _, h := range addHeld(slices.Clone(c.live.current.Load().Labels), out.raise) {
-		if h.Label.Marks() {
-			continue
+		if !h.Label.Marks() {
+			labels = append(labels, string(h.Label))
 		}
-		if !slices.Contains(m.Labels, h.Label) {
-			return nil, fault.New(fault.FlowContaminated, "The text has the label %s, which may not go to the model.", h.Label)
-		}
-		labels = append(labels, string(h.Label))
 	}
-	return labels, nil
+	return labels
 }
 
-// requestJudge makes one request to the judge, on the gateway's account: its intent is durable, and counted under the agent's quotas, before it leaves, and its outcome before the answer is
-// used. The log gets nothing of the text.
-func (c *crossing) requestJudge(ctx context.Context, m *catalogue.Model, r wire.Request, labels []string, look *secondLook) (json.RawMessage, error) {
-	claim, err := c.judgeClaim(m, r)
-	if err != nil {
-		return nil, err
-	}
+// requestJudge makes one request to the judge, on the gateway's account: its intent is counted under the agent's quotas and meets the breakers. The log gets nothing of the text.
+func (c *crossing) requestJudge(ctx context.Context, m *catalogue.Model, out *outcome, look *secondLook, form wire.Form, body json.RawMessage) (json.RawMessage, error) {
 	server := breaker.JudgeServer(m.ID)
-	try, blocked := c.g.breakers.Take(c.agent, server)
-	if blocked == nil {
-		blocked = c.g.breakers.Look("", breaker.ModelServer(m.ID))
+	var try *breaker.Try
+	defer func() { try.Release() }()
+	q := ask.Request{
+		Models: c.g.o.Models, Clock: c.g.now, AtMost: effect.AtMost, Price: func(string) *wire.Price { return m.Price },
+		Entry: audit.Entry{
+			Action: JudgeAction, Agent: c.agent, Actor: "gateway", Session: c.session.ID, Requester: c.session.Requester,
+			Detail: ask.AddDetail(nil, map[string]any{"judges": c.id}),
+		},
+		Labels: func() ([]string, error) { return c.judgedLabels(out), nil },
+		May: func(_ string, labels []string) error {
+			var may []string
+			for _, l := range m.Labels {
+				may = append(may, string(l))
+			}
+			return ask.MayHave(may, labels)
+		},
+		Stopped: func() error {
+			if c.stops.caught.Load() || c.g.standing.Killed(c.agent) {
+				return fault.New(fault.KillSwitch, "")
+			}
+			return nil
+		},
+		Intend: func(ctx context.Context, e audit.Entry, r wire.Request) (time.Duration, error) {
+			claim, err := c.judgeClaim(m, r)
+			if err != nil {
+				return 0, err
+			}
+			var blocked *breaker.Blocked
+			if try, blocked = c.g.breakers.Take(c.agent, server); blocked == nil {
+				blocked = c.g.breakers.Look("", breaker.ModelServer(m.ID))
+			}
+			if blocked != nil {
+				return 0, fault.New(fault.BreakerOpen, "The circuit breaker %s is open.", blocked.Name)
+			}
+			if err := c.intendJudging(ctx, e, claim); err != nil {
+				return 0, err
+			}
+			look.Call = e.CallID
+			if claim != nil {
+				if granted, ok := claim.Granted(quota.ComputeSeconds); ok {
+					return time.Duration(granted) * time.Millisecond, nil
+				}
+			}
+			return judgeTime, nil
+		},
+		Settle: func(ctx context.Context, e audit.Entry, end ask.End) error {
+			ended := judgedAs(end.Answer, end.Err, end.Took)
+			if ended != breaker.Void {
+				e.Detail = ask.AddDetail(e.Detail, map[string]any{"breaker": breaker.Noted{Server: server, Result: ended}})
+			}
+			s, lost := c.g.store.Outcome(ctx, e.Session, e, nil, 0)
+			if lost != nil {
+				c.live.owe(owedOutcome{entry: e})
+				c.g.payOwed(c.live)
+				return audited(lost)
+			}
+			c.live.see(s)
+			c.g.breakersMoved(ctx, try.End(ended))
+			return nil
+		},
 	}
-	defer try.Release()
-	if blocked != nil {
-		return nil, fault.New(fault.BreakerOpen, "The circuit breaker %s is open.", blocked.Name)
-	}
-	if c.stops.caught.Load() || c.g.standing.Killed(c.agent) {
-		return nil, fault.New(fault.KillSwitch, "")
-	}
-	e := audit.Entry{
-		Kind: audit.Intent, Action: JudgeAction, Decision: string(fault.Permit), Agent: c.agent, Actor: "gateway", Session: c.session.ID, Requester: c.session.Requester, CallID: call.NewID("call_", c.g.now()),
-		Operation: catalogue.ModelServer + "." + m.ID, Model: m.ID, Labels: labels,
-	}
-	detail := map[string]any{"judges": c.id}
-	e.Detail, _ = json.Marshal(detail) // of strings and numbers, here and below: can't fail
-	if err := c.intendJudging(ctx, e, claim); err != nil {
-		return nil, err
-	}
-	look.Call = e.CallID
-	bound := judgeTime
-	if claim != nil {
-		if granted, ok := claim.Granted(quota.ComputeSeconds); ok {
-			bound = time.Duration(granted) * time.Millisecond
-		}
-	}
-	ctx, end := context.WithTimeout(ctx, bound)
-	defer end()
-	began := time.Now()
-	answer, err := c.g.o.Models.Ask(ctx, r, nil)
-	switch {
-	case c.stops.caught.Load():
-		err = fault.New(fault.KillSwitch, "")
-	case errors.Is(err, context.DeadlineExceeded):
-		err = fault.Wrap(err, fault.TimeExceeded, "The judge did not answer in time.")
-	case err == nil && answer.Status != http.StatusOK:
-		err = fault.New(fault.UpstreamFailed, "The provider answered with the status %d.", answer.Status)
-	}
-	e.Kind, e.Decision, e.DurationMS = audit.Outcome, "ok", time.Since(began).Milliseconds()
-	if err != nil {
-		e.Decision, e.Code, e.Reason = "error", string(fault.Of(err).Code), audit.Clip(fault.Of(err).Public())
-	}
-	ended := judgedAs(answer, err, time.Since(began))
-	if ended != breaker.Void {
-		detail["breaker"] = breaker.Noted{Server: server, Result: ended}
-	}
-	used, said := wire.UsageOf(answer.Body)
-	var unsent *fault.NotDispatched
-	if !said && !errors.As(err, &unsent) && (answer.Status == 0 || answer.Status == http.StatusOK) { // nobody knows how much of an answer was made
-		used = effect.AtMost(r)
-	}
-	if used != (wire.Usage{}) {
-		detail["tokens"] = used
-		if m.Price != nil {
-			detail["cost_millionths"] = m.Price.Cost(used)
-		}
-	}
-	e.Detail, _ = json.Marshal(detail)
-	s, lost := c.g.store.Outcome(context.WithoutCancel(ctx), e.Session, e, nil, 0)
-	if lost != nil {
-		c.live.owe(owedOutcome{entry: e})
-		c.g.payOwed(c.live)
-		return nil, audited(lost)
-	}
-	c.live.see(s)
-	c.g.breakersMoved(ctx, try.End(ended))
-	return answer.Body, err
+	return q.Do(ctx, form, body)
 }
 
 // judgedAs is how a request to the judge ended, as breakers count it. A time-out counts where the judge had most of its time, which waiting or the agent's quota may have taken.
@@ -228,14 +198,14 @@ func judgedAs(answer wire.Response, err error, took time.Duration) breaker.Resul
 	return breaker.Void
 }
 
-// intendJudging makes the intent durable. The session may move under it, as other calls of it run; a session that is closed is asked about nothing.
+// intendJudging makes the intent durable; ctx ends for nobody. The session may move under it, as other calls of it run; a session that is closed is asked about nothing.
 func (c *crossing) intendJudging(ctx context.Context, e audit.Entry, claim *quota.Claim) error {
 	for range maxRejudge {
 		s := c.live.current.Load()
 		if s.State != session.Open {
 			return fault.New(fault.SessionClosed, "")
 		}
-		next, err := c.g.store.Intent(context.WithoutCancel(ctx), s.ID, s.Version, e, nil, Spend{CallID: e.CallID, At: c.g.now(), StopEpoch: c.stops.epoch, Quota: claim})
+		next, err := c.g.store.Intent(ctx, s.ID, s.Version, e, nil, Spend{CallID: e.CallID, At: c.g.now(), StopEpoch: c.stops.epoch, Quota: claim})
 		if next.ID != "" {
 			c.live.see(next)
 		}
@@ -266,19 +236,4 @@ func (c *crossing) judgeClaim(m *catalogue.Model, r wire.Request) (*quota.Claim,
 		return nil, fault.New(fault.LimitQuota, "The agent has a quota of cost, and nobody has said what the model %s costs.", m.ID)
 	}
 	return claim, nil
-}
-
-// places bound what each agent has under way, so that none waits for another's. They are as many as agents are declared.
-type places struct {
-	mu sync.Mutex // guards of
-	of map[string]chan struct{}
-}
-
-func (p *places) agent(id string) chan struct{} {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.of[id] == nil {
-		p.of[id] = make(chan struct{}, judgeAtOnce)
-	}
-	return p.of[id]
 }

@@ -10,28 +10,6 @@ import (
 	"sallyport.example/internal/models/wire"
 )
 
-// TestPlacesOfAgents: an agent that takes all of its places takes none of another's.
-func TestPlacesOfAgents(t *testing.T) {
-	p := places{of: map[string]chan struct{}{}}
-	for n := range judgeAtOnce + 1 {
-		select {
-		case p.agent("greedy") <- struct{}{}:
-			if n == judgeAtOnce {
-				t.Error("it has a place too many")
-			}
-		default:
-			if n < judgeAtOnce {
-				t.Errorf("it has %d places", n)
-			}
-		}
-	}
-	select {
-	case p.agent("other") <- struct{}{}:
-	default:
-		t.Error("another has no place")
-	}
-}
-
 // TestJudgedAs: what breakers count of a request to the judge of results.
 func TestJudgedAs(t *testing.T) {
 	failed := fault.New(fault.UpstreamFailed, "It failed.")

@@ -6,11 +6,9 @@
 package ask
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"math"
-	"slices"
 	"time"
 
 	"sallyport.example/internal/audit"
@@ -26,7 +24,7 @@ type Ask func(ctx context.Context, form wire.Form, body json.RawMessage) (json.R
 // MaxTexts bounds the texts of one request for embeddings.
 const MaxTexts = 16
 
-// timeouts of one request.
+// timeout of one request.
 const timeout = 30 * time.Second
 
 // Running is a request that the switch can end.
@@ -34,9 +32,7 @@ type Running interface{ Cancel(cause error) }
 
 // Options of an Own.
 type Options struct {
-	Models interface {
-		Ask(ctx context.Context, r wire.Request, room call.Room) (wire.Response, error)
-	}
+	Models Models
 	// May are the labels that may go to a model; false where none with this id is configured.
 	May func(model string) (labels []string, known bool)
 	// Price is what a model's tokens cost; nil: nobody said.
@@ -50,14 +46,14 @@ type Options struct {
 // Own asks for people and for the gateway itself. Safe for concurrent use.
 type Own struct {
 	o      Options
-	places chan struct{}
+	places *Places
 }
 
 // atOnce bounds the requests that are under way.
 const atOnce = 4
 
 // New returns an Own.
-func New(o Options) *Own { return &Own{o: o, places: make(chan struct{}, atOnce)} }
+func New(o Options) *Own { return &Own{o: o, places: NewPlaces(atOnce)} }
 
 // Labels are those that a text has now; an error where it may not be sent at all any more.
 type Labels func() ([]string, error)
@@ -79,94 +75,37 @@ func (own *Own) May(model string, labels []string) error {
 	if !known {
 		return fault.New(fault.ModelUndeclared, "The configuration has no model %.80q.", model).Try("Add it to models in sallyport.yaml.")
 	}
-	for _, l := range labels {
-		if !slices.Contains(may, l) {
-			return fault.New(fault.FlowContaminated, "The text has the label %s, which may not go to the model.", l).Try("An operator can add the label to the model's labels, if its provider may have such data.")
-		}
-	}
-	return nil
+	return MayHave(may, labels)
 }
 
-func (own *Own) ask(ctx context.Context, e audit.Entry, labelled Labels, form wire.Form, body json.RawMessage) (json.RawMessage, error) {
-	select {
-	case own.places <- struct{}{}:
-		defer func() { <-own.places }()
-	case <-ctx.Done():
-		return nil, fault.Wrap(ctx.Err(), fault.TimeExceeded, "Other requests to models are under way.").Try("Try again in a moment.")
+func (own *Own) ask(ctx context.Context, e audit.Entry, labels Labels, form wire.Form, body json.RawMessage) (json.RawMessage, error) {
+	free, err := own.places.Take(ctx, "")
+	if err != nil {
+		return nil, err
 	}
+	defer free()
 	ctx, end := context.WithTimeout(ctx, timeout)
 	defer end()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	leave, stopped := own.o.Enter(&running{cancel})
 	defer leave()
-
-	r, err := wire.Parse(form, nil, body, wire.Allowed{})
-	labels, gone := labelled()
-	if gone != nil {
-		return nil, gone
+	record := func(ctx context.Context, e audit.Entry) error { return own.o.Record(ctx, e) }
+	q := Request{
+		Models: own.o.Models, Clock: own.o.Clock, Entry: e, Labels: labels, May: own.May, Price: own.o.Price,
+		Stopped: func() error {
+			if stopped() {
+				return fault.New(fault.KillSwitch, "All agents are stopped, and so is what models are asked for the knowledge store.").Try("Let them work again first: sallyport unkill.")
+			}
+			return nil
+		},
+		Refused: record,
+		Intend: func(ctx context.Context, e audit.Entry, _ wire.Request) (time.Duration, error) {
+			return 0, record(ctx, e)
+		},
+		Settle: func(ctx context.Context, e audit.Entry, _ End) error { return record(ctx, e) },
 	}
-	e.Kind, e.Model, e.Operation, e.Labels = audit.Intent, wire.ModelOf(body), "model."+wire.ModelOf(body), labels
-	e.CallID, e.Decision = call.NewID("call_", own.o.Clock()), string(fault.Permit)
-	if err == nil {
-		err = own.May(e.Model, labels)
-	}
-	if stopped() {
-		err = fault.New(fault.KillSwitch, "All agents are stopped, and so is what models are asked for the knowledge store.").Try("Let them work again first: sallyport unkill.")
-	}
-	durable := context.WithoutCancel(ctx)
-	if err != nil {
-		e.Kind, e.Decision, e.Code, e.Reason = audit.Decision, string(fault.Deny), string(fault.Of(err).Code), audit.Clip(fault.Of(err).Public())
-		return nil, cmp.Or(own.o.Record(durable, e), err)
-	}
-	if form.Provider() == wire.Anthropic {
-		r.Version = wire.Versions[0]
-	}
-	if err := own.o.Record(durable, e); err != nil {
-		return nil, err
-	}
-	began := own.o.Clock()
-	var answer wire.Response
-	// What is erased or withdrawn from here on finds the request on record; what was before does not leave, and neither does what got a label meanwhile.
-	if labels, err = labelled(); err == nil {
-		err = own.May(e.Model, labels)
-	}
-	if err == nil {
-		answer, err = own.o.Models.Ask(ctx, r, nil)
-	}
-	if stopped() {
-		err = fault.New(fault.KillSwitch, "All agents were stopped meanwhile; the answer was discarded.")
-	}
-	if err == nil && answer.Status != 200 {
-		err = fault.New(fault.UpstreamFailed, "The provider answered with the status %d.", answer.Status)
-	}
-	e.Kind, e.Decision, e.DurationMS = audit.Outcome, "ok", own.o.Clock().Sub(began).Milliseconds()
-	if usage, said := wire.UsageOf(answer.Body); said { // also of an answer that is discarded
-		e.Detail = withUsage(e.Detail, usage, own.o.Price(e.Model))
-	}
-	if err != nil {
-		e.Decision, e.Code, e.Reason = "error", string(fault.Of(err).Code), audit.Clip(fault.Of(err).Public())
-	}
-	return answer.Body, cmp.Or(own.o.Record(durable, e), err)
-}
-
-// withUsage is a detail with what a request used, and what that costs.
-func withUsage(detail json.RawMessage, usage wire.Usage, price *wire.Price) json.RawMessage {
-	all := map[string]any{}
-	if len(detail) > 0 {
-		if json.Unmarshal(detail, &all) != nil {
-			return detail
-		}
-	}
-	all["tokens"] = usage
-	if price != nil {
-		all["cost_millionths"] = price.Cost(usage)
-	}
-	b, err := json.Marshal(all)
-	if err != nil {
-		return detail
-	}
-	return b
+	return q.Do(ctx, form, body)
 }
 
 // Embed returns the embedding of each text: all with the same number of dimensions.

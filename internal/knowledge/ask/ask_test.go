@@ -93,6 +93,108 @@ func TestOwnRequests(t *testing.T) {
 	}
 }
 
+// TestPlacesOfAgents: an agent that takes all of its places takes none of another's, and gives back what it took.
+func TestPlacesOfAgents(t *testing.T) {
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	soon, end := context.WithTimeout(t.Context(), 10*time.Second)
+	defer end()
+	const most = 3
+	p := NewPlaces(most)
+	var leave []func()
+	for range most {
+		free, err := p.Take(soon, "greedy")
+		if err != nil {
+			t.Fatal(err)
+		}
+		leave = append(leave, free)
+	}
+	if _, err := p.Take(over, "greedy"); !fault.Is(err, fault.TimeExceeded) {
+		t.Errorf("it has a place too many: %v", err)
+	}
+	if _, err := p.Take(soon, "other"); err != nil {
+		t.Errorf("another has no place: %v", err)
+	}
+	leave[0]()
+	if _, err := p.Take(soon, "greedy"); err != nil {
+		t.Errorf("its place was not given back: %v", err)
+	}
+}
+
+// What nobody knows counts by its bound, but for a request that never left; the bound of the intent ends the wait; and nothing is used whose outcome is not on record.
+func TestRequestsEnd(t *testing.T) {
+	const bound = 99
+	for name, c := range map[string]struct {
+		during func(ctx context.Context) (wire.Response, error)
+		settle error
+		late   bool // the label comes once the intent is on record
+		tokens int64
+		code   fault.Code
+	}{
+		"said": {during: func(context.Context) (wire.Response, error) {
+			return wire.Response{Status: 200, Body: json.RawMessage(`{"usage":{"prompt_tokens":7}}`)}, nil
+		}, tokens: 7},
+		"unsaid": {during: func(context.Context) (wire.Response, error) {
+			return wire.Response{Status: 200, Body: json.RawMessage(`{}`)}, nil
+		}, tokens: bound},
+		"refused": {during: func(context.Context) (wire.Response, error) { return wire.Response{Status: 400}, nil }, code: fault.UpstreamFailed},
+		"silence": {during: func(ctx context.Context) (wire.Response, error) { <-ctx.Done(); return wire.Response{}, ctx.Err() }, tokens: bound, code: fault.TimeExceeded},
+		"never sent": {during: func(context.Context) (wire.Response, error) {
+			return wire.Response{}, fault.Wrap(&fault.NotDispatched{Err: context.Canceled}, fault.UpstreamFailed, "It is away.")
+		}, code: fault.UpstreamFailed},
+		"a label": {late: true, code: fault.FlowContaminated},
+		"no outcome": {during: func(context.Context) (wire.Response, error) {
+			return wire.Response{Status: 200, Body: json.RawMessage(`{"usage":{"prompt_tokens":7}}`)}, nil
+		}, settle: fault.New(fault.AuditUnavailable, "The log is full."), tokens: 7, code: fault.AuditUnavailable},
+	} {
+		var outcome audit.Entry
+		intended := false
+		q := Request{
+			Models: asks(func(ctx context.Context) (wire.Response, error) {
+				if c.during == nil {
+					t.Errorf("%s: it left", name)
+					return wire.Response{}, nil
+				}
+				return c.during(ctx)
+			}),
+			Clock: time.Now, Entry: audit.Entry{Action: "a.test", Detail: json.RawMessage(`{"judges":"call_1"}`)},
+			Labels: func() ([]string, error) {
+				if c.late && intended {
+					return []string{"secret"}, nil
+				}
+				return nil, nil
+			},
+			May:     func(_ string, labels []string) error { return MayHave(nil, labels) },
+			Stopped: func() error { return nil },
+			Intend: func(context.Context, audit.Entry, wire.Request) (time.Duration, error) {
+				intended = true
+				return time.Millisecond, nil
+			},
+			Settle: func(_ context.Context, e audit.Entry, _ End) error { outcome = e; return c.settle },
+			AtMost: func(wire.Request) wire.Usage { return wire.Usage{Input: bound, Estimated: true} },
+			Price:  func(string) *wire.Price { return nil },
+		}
+		_, err := Embed(t.Context(), q.Do, "embed-1", []string{"a text"})
+		if c.code != "" && !fault.Is(err, c.code) {
+			t.Errorf("%s: %v", name, err)
+		}
+		var got struct {
+			Judges string
+			Tokens struct{ Input int64 }
+		}
+		if err := json.Unmarshal(outcome.Detail, &got); err != nil || got.Tokens.Input != c.tokens || got.Judges != "call_1" || outcome.Kind != audit.Outcome {
+			t.Errorf("%s: %s %v, want %d tokens", name, outcome.Detail, err, c.tokens)
+		}
+	}
+}
+
+// asks stands for the models.
+type asks func(ctx context.Context) (wire.Response, error)
+
+func (a asks) Ask(ctx context.Context, _ wire.Request, _ call.Room) (wire.Response, error) {
+	return a(ctx)
+}
+
 // What a model answers is whole, or an error.
 func TestHostileEmbeddings(t *testing.T) {
 	for _, body := range []string{
