@@ -440,8 +440,12 @@ func (b *Breakers) openAgentIfDue(k *breaker) []Event {
 }
 
 // due tells whether so many failures count. One agent's can't open a server's breaker: of what it may have caused, all but two of the needed count,
-// and another agent has to have met the same.
+// and another agent has to have met the same. What the judge of results fails at can be the doing of a text, which
+// several agents can be given to read: only that it can't be reached opens its breaker for all.
 func (k *breaker) due(needed int) bool {
+	if _, judge := Judge(k.server); judge && k.kind == Server {
+		return k.hard >= needed
+	}
 	return k.hard >= needed || k.counted(needed) >= needed && (k.kind != Server || len(k.soft) > 1)
 }
 

@@ -130,6 +130,12 @@ threat: {judge: %[2]s}
 			t.Errorf("silent for the time %d: %+v after %s", n+1, got, took)
 		}
 	}
+	// That a second agent meets it, too, shuts the judge for nobody else: both may have been given such texts.
+	for range 2 {
+		if _, _, got, _ := call("tester", "near"); got.Judge.Why != "time.exceeded" {
+			t.Errorf("silent to another agent: %+v", got)
+		}
+	}
 	verdict.Store(`{"verdict":"attack"}`)
 	if _, _, got, _ := call("tester", "near"); got.Judge.Verdict != "attack" {
 		t.Errorf("another agent's breaker is in the way: %+v", got)
