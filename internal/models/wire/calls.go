@@ -148,7 +148,7 @@ func callParts(name string, v []byte) (all []calledPart) {
 		}
 	case "tool_calls":
 		for one := range call.Elements(v) {
-			at, known := name+" "+indexOf(one, "index"), false
+			at, known := name+" "+placeOf(one, "index"), false
 			for _, kind := range []string{"function", "custom"} {
 				if of, is := call.Get(one, kind); is && string(of) != "null" {
 					known = true

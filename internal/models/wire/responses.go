@@ -156,7 +156,7 @@ func (s *Stream) responseEvent(data []byte) (e Event, passes bool, err error) {
 	}
 	output, _ := call.Get(response, "output")
 	plain := isNumber(data, "sequence_number") && numbers(data, "output_index", "content_index", "summary_index") && plainMembers(data, "item_id", "obfuscation")
-	place := indexOf(data, "output_index") + " " + indexOf(data, "content_index") + indexOf(data, "summary_index")
+	place := placeOf(data, "output_index") + " " + placeOf(data, "content_index") + placeOf(data, "summary_index")
 	switch kind {
 	case "response.created", "response.in_progress", "response.queued":
 		e.Text, e.Calls = allTexts(response)+"\n", CallsIn(Responses, response)
@@ -176,7 +176,7 @@ func (s *Stream) responseEvent(data []byte) (e Event, passes bool, err error) {
 	case "response.output_item.added", "response.output_item.done":
 		item, _ := call.Get(data, "item")
 		e.Text, e.Settles = allTexts(item)+"\n", true
-		calls, at := responseCalls(item), indexOf(data, "output_index")
+		calls, at := responseCalls(item), placeOf(data, "output_index")
 		if kind, _ := call.GetText(item, "type"); len(calls) > 0 || isHostedContent(kind) {
 			s.puts(at)
 		}
@@ -210,7 +210,7 @@ func (s *Stream) responseEvent(data []byte) (e Event, passes bool, err error) {
 	default:
 		for _, field := range []string{"delta", "arguments", "input"} { // of a call's arguments, in pieces or whole
 			if text, isText := call.GetText(data, field); isText {
-				e.Args = append(e.Args, Arg{Of: kind + " " + field + " " + place, Text: text, Call: true, at: indexOf(data, "output_index")})
+				e.Args = append(e.Args, Arg{Of: kind + " " + field + " " + place, Text: text, Call: true, at: placeOf(data, "output_index")})
 			}
 		}
 		e.Holds, e.Unknown = true, !slices.Contains(knownEvents[Responses], kind)

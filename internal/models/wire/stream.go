@@ -6,8 +6,10 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"math"
 	"regexp"
 	"slices"
+	"strconv"
 
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/fault"
@@ -233,7 +235,7 @@ func (s *Stream) event(data []byte) (e Event, passes bool, err error) {
 		signature, _ := call.GetText(block, "signature")
 		e.Text, e.Calls = text+thinking+signature, messageCalls(block)
 		if len(e.Calls) > 0 || isHostedContent(kind) {
-			s.puts(indexOf(data, "index"))
+			s.puts(placeOf(data, "index"))
 		}
 		if kind == "text" {
 			s.begin()
@@ -250,7 +252,7 @@ func (s *Stream) event(data []byte) (e Event, passes bool, err error) {
 			s.add(e.Text)
 		}
 		if part, is := call.GetText(delta, "partial_json"); is {
-			e.Args = append(e.Args, Arg{Of: "json " + indexOf(data, "index"), Text: part, Call: true, at: indexOf(data, "index")})
+			e.Args = append(e.Args, Arg{Of: "json " + placeOf(data, "index"), Text: part, Call: true, at: placeOf(data, "index")})
 		}
 		e.Holds = !isNumber(data, "index") || !texts(delta, field) || !known || !only(data, "type", "index", "delta") || !only(delta, "type", field)
 	case "content_block_stop":
@@ -368,7 +370,7 @@ func said(data, delta []byte, field string) []Arg {
 	if !is {
 		return nil
 	}
-	return []Arg{{Of: field + " " + indexOf(data, "index"), Text: text}}
+	return []Arg{{Of: field + " " + placeOf(data, "index"), Text: text}}
 }
 
 // piecesOf are the calls that a piece of a chat names. One that goes on with a call's arguments names none.
@@ -402,6 +404,23 @@ func indexOf(object []byte, name string) string {
 		return ""
 	}
 	return string(v)
+}
+
+// placeOf is the place that a member says: the number that clients take it for, however it is written (0, 0.0, "0"), and 0 where it is not there; "" of what is none. Pieces
+// of one place are one text.
+func placeOf(object []byte, name string) string {
+	v, there := call.Get(object, name)
+	if !there || string(v) == "null" {
+		return "0"
+	}
+	if text, is := call.Text(v); is {
+		v = []byte(text)
+	}
+	n, err := strconv.ParseFloat(string(v), 64)
+	if err != nil || n != math.Trunc(n) || n < 0 || n > 1e9 {
+		return ""
+	}
+	return strconv.FormatInt(int64(n), 10)
 }
 
 func isNumber(object []byte, name string) bool { return indexOf(object, name) != "" }

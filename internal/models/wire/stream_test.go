@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -409,11 +410,16 @@ func TestWhatIsNotAsExpectedIsHeld(t *testing.T) {
 
 // TestWhatAClientPutsTogether: the pieces of a call's arguments are told as one text, and so is each block.
 func TestWhatAClientPutsTogether(t *testing.T) {
+	type answer struct {
+		form   Form
+		events []string
+	}
+	var answers []answer
 	for form, events := range map[Form][]string{
 		Messages: {
-			`{"type":"content_block_delta","index":1,"delta":{"type":"input_json_delta","partial_json":"{\"k\":\"AKIA"}}`,
-			`{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"between"}}`,
-			`{"type":"content_block_delta","index":1,"delta":{"type":"input_json_delta","partial_json":"REST\"}"}}`,
+			`{"type":"content_block_delta","index":0,"delta":{"type":"input_json_delta","partial_json":"{\"k\":\"AKIA"}}`,
+			`{"type":"content_block_delta","index":1,"delta":{"type":"text_delta","text":"between"}}`,
+			`{"type":"content_block_delta","index":0,"delta":{"type":"input_json_delta","partial_json":"REST\"}"}}`,
 		},
 		Chat: {
 			`{"model":"m","choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"name":"f","arguments":"{\"k\":\"AKIA"}}]}}]}`,
@@ -426,6 +432,15 @@ func TestWhatAClientPutsTogether(t *testing.T) {
 			`{"type":"response.function_call_arguments.delta","output_index":0,"delta":"REST\"}"}`,
 		},
 	} {
+		answers = append(answers, answer{form, events})
+		for _, other := range []string{"0.0", "-0", "0e9", `"0"`} { // the same place to a client
+			changed := slices.Clone(events)
+			changed[2] = regexp.MustCompile(`("(?:output_)?index"):[01](,"(?:delta|function)")`).ReplaceAllString(changed[2], "$1:"+other+"$2")
+			answers = append(answers, answer{form, changed})
+		}
+	}
+	for _, a := range answers {
+		form, events := a.form, a.events
 		s := NewStream(Request{Form: form, Model: "m"}, nil, strings.NewReader(""))
 		s.named = true
 		whole := map[string]string{}
@@ -443,7 +458,7 @@ func TestWhatAClientPutsTogether(t *testing.T) {
 			found = found || text == `{"k":"AKIAREST"}`
 		}
 		if !found {
-			t.Errorf("form %v: %q", form, whole)
+			t.Errorf("form %v, %s: %q", form, events[2], whole)
 		}
 	}
 }
