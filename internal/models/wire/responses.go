@@ -136,7 +136,7 @@ var responsePlaces = []string{"type", "item_id", "output_index", "content_index"
 // responseEvent reads an event of OpenAI's responses.
 func (s *Stream) responseEvent(data []byte) (e Event, passes bool, err error) {
 	kind, _ := call.GetText(data, "type")
-	if !responseName.MatchString(kind) {
+	if !isEventName(kind, true) {
 		return e, false, fault.New(fault.ResultInvalid, "An event of the provider's answer has no type; it was cut.")
 	}
 	if kind == "error" {

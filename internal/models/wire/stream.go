@@ -7,7 +7,6 @@ import (
 	"errors"
 	"io"
 	"math"
-	"regexp"
 	"slices"
 	"strconv"
 
@@ -200,15 +199,28 @@ func (s *Stream) nameless(e *Event) {
 	}
 }
 
-var (
-	eventName    = regexp.MustCompile(`^[a-z_]{1,64}$`)
-	responseName = regexp.MustCompile(`^[a-z_.]{1,64}$`)
-)
+// isEventName tells whether a text is the name of an event: 1 to 64 small letters and underscores, and points where there may be some.
+func isEventName(kind string, points bool) bool {
+	return consistsOf(kind, 1, 64, func(c byte) bool { return c >= 'a' && c <= 'z' || c == '_' || points && c == '.' })
+}
+
+// consistsOf tells whether a text has from least to most bytes, all of them such.
+func consistsOf[T ~string | ~[]byte](text T, least, most int, such func(byte) bool) bool {
+	if len(text) < least || len(text) > most {
+		return false
+	}
+	for i := range len(text) {
+		if !such(text[i]) {
+			return false
+		}
+	}
+	return true
+}
 
 // event reads an event of Anthropic's messages.
 func (s *Stream) event(data []byte) (e Event, passes bool, err error) {
 	kind, _ := call.GetText(data, "type")
-	if !eventName.MatchString(kind) {
+	if !isEventName(kind, false) {
 		return e, false, fault.New(fault.ResultInvalid, "An event of the provider's answer has no type; it was cut.")
 	}
 	e.Raw = slices.Concat([]byte("event: "+kind+"\ndata: "), data, []byte("\n\n"))
@@ -392,15 +404,19 @@ func argumentsIn(name string, v []byte) (all []Arg) {
 	return all
 }
 
-var (
-	numberPattern = regexp.MustCompile(`^[0-9]{1,9}$`)
-	plainPattern  = regexp.MustCompile(`^[A-Za-z0-9_.:/-]{0,128}$`)
-)
+func isDigit(c byte) bool { return c >= '0' && c <= '9' }
+
+// isPlain tells whether a text is a short word, as ids and names of versions are.
+func isPlain(text string) bool {
+	return consistsOf(text, 0, 128, func(c byte) bool {
+		return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || isDigit(c) || c == '_' || c >= '-' && c <= '/' || c == ':'
+	})
+}
 
 // indexOf is a member that is a small number, as it is written; "" if it is none.
 func indexOf(object []byte, name string) string {
 	v, _ := call.Get(object, name)
-	if !numberPattern.Match(v) {
+	if !consistsOf(v, 1, 9, isDigit) {
 		return ""
 	}
 	return string(v)
@@ -439,9 +455,9 @@ func texts(object []byte, names ...string) bool {
 
 // plainMembers tells whether the members are short words, as far as they are there.
 func plainMembers(object []byte, names ...string) bool {
-	for _, name := range names {
-		if v, is := call.Get(object, name); is && string(v) != "null" {
-			if text, isText := call.Text(v); !isText || !plainPattern.MatchString(text) {
+	for name, v := range call.Members(object) {
+		if slices.Contains(names, name) && string(v) != "null" {
+			if text, isText := call.Text(v); !isText || !isPlain(text) {
 				return false
 			}
 		}
@@ -451,13 +467,14 @@ func plainMembers(object []byte, names ...string) bool {
 
 // plainTexts tells whether all texts in the members are short words, as far as they are there.
 func plainTexts(object []byte, names ...string) bool {
-	for _, name := range names {
-		v, _ := call.Get(object, name)
+	for name, v := range call.Members(object) {
 		plain := true
-		call.Strings(v, func(_, text string) bool {
-			plain = plainPattern.MatchString(text)
-			return plain
-		})
+		if slices.Contains(names, name) {
+			call.Strings(v, func(_, text string) bool {
+				plain = isPlain(text)
+				return plain
+			})
+		}
 		if !plain {
 			return false
 		}
@@ -489,7 +506,7 @@ func only(object []byte, names ...string) bool {
 func failedWithin(data []byte) error {
 	raw, _ := call.Get(data, "error")
 	kind, _ := call.GetText(raw, "type")
-	if !eventName.MatchString(kind) {
+	if !isEventName(kind, false) {
 		kind = "api_error"
 	}
 	return fault.New(fault.UpstreamFailed, "The provider ended its answer with an error (%s).", kind)
