@@ -79,14 +79,20 @@ func (s *said) read(under *settings, part [sha256.Size]byte) {
 	}
 }
 
+// deliveredAs names a text that was delivered for the call by which a model asked; use "": the client did not say which.
+func deliveredAs(use, text string) [sha256.Size]byte {
+	of := sha256.Sum256([]byte(use))
+	return sha256.Sum256(slices.Concat([]byte("delivered"), of[:], []byte(text)))
+}
+
 // brought remembers a text that was delivered, whose labels the session got with it.
-func (s *said) brought(text string) {
+func (s *said) brought(use, text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.delivered == nil {
 		s.delivered = map[[sha256.Size]byte]struct{}{}
 	}
-	hash := sha256.Sum256([]byte(text))
+	hash := deliveredAs(use, text)
 	if _, there := s.delivered[hash]; there || len(s.delivered) >= maxSaid {
 		return
 	}
@@ -111,12 +117,14 @@ func (s *said) forRelease() (delivered [][sha256.Size]byte, found session.Found)
 	return slices.Clone(s.newest), s.found
 }
 
-// knows tells whether all of these texts were delivered to the session.
-func (s *said) knows(texts []string) bool {
+// knows tells whether all of these texts were delivered to the session: for the call with this id, or for one of which the client said no id.
+func (s *said) knows(use string, texts []string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, t := range texts {
-		if _, ok := s.delivered[sha256.Sum256([]byte(t))]; !ok {
+		_, ofThis := s.delivered[deliveredAs(use, t)]
+		_, ofAny := s.delivered[deliveredAs("", t)]
+		if !ofThis && !ofAny {
 			return false
 		}
 	}
@@ -135,7 +143,7 @@ func (c *crossing) listen() {
 		}
 		c.unheard = append(c.unheard, part)
 		read := part.JSON
-		known := part.Result && !part.Opaque && c.live.said.knows(part.Texts)
+		known := part.Result && !part.Opaque && c.live.said.knows(part.Use, part.Texts)
 		if known { // it was screened, and the session got its labels, when it was delivered; what stands around it is the agent's
 			read = part.Frame()
 		}
@@ -171,23 +179,23 @@ func (c *crossing) fromRequest(l flow.Label) flow.Held {
 }
 
 // unreleased are those of the labels of a part that no person released for it. It notes them, so that a release can name what brought them. A result that was
-// delivered before the release is known by its texts alone; what the agent wrote around it brings its labels all the same.
+// delivered before the release is known by its texts, and its call's id if the client said that; what the agent wrote around it brings its labels all the same.
 func (c *crossing) unreleased(part *wire.Block, held []flow.Held) (left []flow.Held) {
 	if len(held) == 0 {
 		return nil
 	}
 	hash := c.g.hashFound(c.session.ID, part.Hash)
-	var texts []string
+	var texts [][2]string
 	var around []flow.Held
 	if part.Result && !part.Opaque && len(c.session.Released) > 0 {
 		for _, t := range part.Texts {
-			texts = append(texts, c.g.hashFound(c.session.ID, sha256.Sum256([]byte(t))))
+			texts = append(texts, [2]string{c.g.hashFound(c.session.ID, deliveredAs(part.Use, t)), c.g.hashFound(c.session.ID, deliveredAs("", t))})
 		}
 		_, around = c.broughtIn(part.Frame())
 	}
 	for _, h := range held {
 		lets := func(hash string) bool { return c.session.Lets(h.Label, hash) }
-		isDelivered := len(texts) > 0 && !slices.ContainsFunc(texts, func(t string) bool { return !lets(t) })
+		isDelivered := len(texts) > 0 && !slices.ContainsFunc(texts, func(t [2]string) bool { return !lets(t[0]) && !lets(t[1]) })
 		if lets(hash) || isDelivered && !slices.ContainsFunc(around, func(o flow.Held) bool { return o.Label == h.Label }) {
 			continue
 		}
@@ -226,7 +234,7 @@ func (c *crossing) delivers(result json.RawMessage) {
 	content, _ := call.Get(result, "content")
 	for block := range call.Elements(content) {
 		if text, ok := call.GetText(block, "text"); ok {
-			c.live.said.brought(text)
+			c.live.said.brought(c.r.ToolUse, text)
 		}
 	}
 }

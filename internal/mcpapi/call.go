@@ -45,7 +45,7 @@ func (f *Face) handle(ctx context.Context, p identity.Principal, req *request, s
 
 // do serves one request to an upstream, or to one of Sallyport's own tools.
 func (f *Face) do(ctx context.Context, p identity.Principal, req *request, s *stream, c *connection) (json.RawMessage, *rpcError) {
-	r := gateway.Request{Principal: p, Method: call.Method(req.Method), Door: "mcp"}
+	r := gateway.Request{Principal: p, Method: call.Method(req.Method), Door: "mcp", ToolUse: req.meta.ToolUse}
 	malformed := func(message string) (json.RawMessage, *rpcError) {
 		return nil, f.recordRefusal(p, req.Method, invalidParams(message))
 	}

@@ -37,6 +37,9 @@ const (
 	MetaCapabilities = "io.modelcontextprotocol/clientCapabilities"
 	MetaLogLevel     = "io.modelcontextprotocol/logLevel"
 	MetaServerInfo   = "io.modelcontextprotocol/serverInfo"
+
+	// MetaToolUse is Claude Code's own member: by which id its model asked for the call.
+	MetaToolUse = "claudecode/toolUseId"
 )
 
 // Media types of a message and of a stream of messages.

@@ -15,9 +15,14 @@ type Meta struct {
 	ClientInfo   json.RawMessage // any JSON, like the next two
 	Capabilities json.RawMessage
 	LogLevel     json.RawMessage
+
+	ToolUse string // the id by which the client's model asked for the call, where the client says so; it is handed on to nobody
 }
 
-// ParseMeta reads the _meta of checked params. Members that no revision gives a meaning are left out.
+// maxToolUse bounds such an id, in bytes.
+const maxToolUse = 256
+
+// ParseMeta reads the _meta of checked params. Members that neither a revision nor MetaToolUse gives a meaning are left out.
 func ParseMeta(params json.RawMessage) (Meta, *Error) {
 	var m Meta
 	raw, has := call.Get(params, "_meta")
@@ -42,6 +47,10 @@ func ParseMeta(params json.RawMessage) (Meta, *Error) {
 			m.Capabilities = value
 		case MetaLogLevel:
 			m.LogLevel = value
+		case MetaToolUse:
+			if id, ok := call.Text(value); ok && len(id) <= maxToolUse {
+				m.ToolUse = id
+			}
 		}
 	}
 	return m, nil

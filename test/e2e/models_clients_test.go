@@ -14,6 +14,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
 // configured is what `client config` prints for a client, with the token of one of its agent's sessions: the parts between empty lines.
@@ -213,6 +215,57 @@ func TestClaudeCodeSettings(t *testing.T) {
 		if strings.Contains(sent.body, "DE89") {
 			t.Errorf("it left: %s", sent.body)
 		}
+	}
+	w.sane()
+}
+
+// Claude Code says by which id its model asked for a call, so a result of the gateway's is known again and brings no label; the answer of another call with the same text does.
+func TestClaudeCodeSaysWhichCallItMakes(t *testing.T) {
+	p := newModelProvider(t)
+	files := newServer("files")
+	tool(files, "trusted", "Reads the plan.", func(context.Context, json.RawMessage) (*mcp.CallToolResult, error) { return text("All is well."), nil })
+	w := launch(t, newPlace(t, "upstreams: {files: {url: "+fmt.Sprintf("%q", sdkServer(t, files))+"}}\noperations: {files.trusted: {sensitivity: none, effect: read, output: trusted}}\n"+p.config("[internal]"), thinker("bot")))
+	w.acceptDefinitions(anyDefinition)
+	f := streamed["messages"]
+	p.says(func(h http.ResponseWriter, r modelRequest) bool {
+		if !strings.Contains(r.body, `"stream":true`) {
+			return false
+		}
+		h.Header().Set("Content-Type", "text/event-stream")
+		if strings.Contains(r.body, "Use your tools.") && strings.Contains(r.body, gatewayTool+"files_trusted") && !strings.Contains(r.body, `"tool_result"`) {
+			_, _ = io.WriteString(h, f.begin+f.text("Hello ")+strings.NewReplacer("delete_all", gatewayTool+"files_trusted", `{\"a\"`, `{`, `:1}"`, `}"`, `"id":"t1"`, `"id":"toolu_01A09q90qw90lq917835lq9"`).Replace(strings.Join(f.act, "")))
+			return true
+		}
+		_, _ = io.WriteString(h, f.begin+f.text("Hello there.")+f.act[0]+strings.Replace(f.act[5], "tool_use", "end_turn", 1)+f.act[6])
+		return true
+	})
+	session, token := w.open("bot")
+	settings := w.configured(token, "claude-code")
+	servers := `{"mcpServers":{"sallyport":{"type":"http","url":"` + w.agent + `/mcp","headers":{"Authorization":"Bearer ` + token + `"}}}}`
+	out, err := clientRun(t, token, map[string]string{".claude/settings.json": settings[len(settings)-1]}, npm(t, "@anthropic-ai/claude-code-linux-x64/claude"), "-p", "Use your tools.",
+		"--mcp-config", servers, "--strict-mcp-config", "--allowedTools", strings.TrimSuffix(gatewayTool, "__"))
+	if err != nil || !strings.Contains(out, "Hello there.") {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	sent := ""
+	for _, r := range p.requests() {
+		if strings.Contains(r.body, "All is well.") {
+			sent = r.body
+		}
+	}
+	labels := func() string {
+		s, err := w.root.Session(t.Context(), session)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fmt.Sprint(s.Labels)
+	}
+	if !strings.Contains(sent, "toolu_01A09q90qw90lq917835lq9") || labels() != "[]" {
+		t.Fatalf("%s\n%s", labels(), sent)
+	}
+	another := `{"model":"` + claude + `","max_tokens":16,"messages":[{"role":"user","content":[{"type":"tool_result","tool_use_id":"toolu_01B","content":"All is well."}]}]}`
+	if status, body := w.post(f.path, token, another, nil); status != 200 || !strings.Contains(labels(), "untrusted") {
+		t.Errorf("%d %s: %s", status, body, labels())
 	}
 	w.sane()
 }

@@ -534,6 +534,45 @@ func TestModelsReadToolResults(t *testing.T) {
 	}
 }
 
+// Where the client says by which id its model asked for a call, the result is known again by that id and its text: the same text under another id is another's, and so is another text under
+// this id. Claude Code says it.
+func TestModelsKnowResultsByTheirCall(t *testing.T) {
+	p := newModelProvider(t)
+	files := newServer("files")
+	tool(files, "trusted", "Reads.", func(context.Context, json.RawMessage) (*mcp.CallToolResult, error) { return text("All is well."), nil })
+	w := start(t, "upstreams: {files: {url: "+fmt.Sprintf("%q", sdkServer(t, files))+"}}\noperations: {files.trusted: {sensitivity: none, effect: read, output: trusted}}\n"+p.config("[]"), thinker("bot"))
+	for name, form := range map[string]struct{ path, turn string }{
+		"messages":  {"/anthropic/v1/messages", `{"model":"` + claude + `","max_tokens":16,"messages":[{"role":"user","content":[{"type":"tool_result","tool_use_id":%q,"content":%q}]}]}`},
+		"chat":      {"/openai/v1/chat/completions", `{"model":"` + gpt + `","messages":[{"role":"tool","tool_call_id":%q,"content":%q}]}`},
+		"responses": {"/openai/v1/responses", `{"model":"` + gpt + `","input":[{"type":"function_call_output","call_id":%q,"output":%q}]}`},
+	} {
+		for what, c := range map[string]struct {
+			said, use, text string
+			known           bool
+		}{
+			"its own":        {"toolu_1", "toolu_1", "All is well.", true},
+			"another id":     {"toolu_1", "toolu_2", "All is well.", false},
+			"a forged id":    {"toolu_1", "toolu_1", "All is lost.", false},
+			"no id was said": {"", "toolu_2", "All is well.", true},
+		} {
+			session, token := w.open("bot")
+			params := &mcp.CallToolParams{Name: "files_trusted", Arguments: map[string]any{}}
+			if c.said != "" {
+				params.Meta = mcp.Meta{"claudecode/toolUseId": c.said}
+			}
+			if r, err := w.connect(token, revision1125, nil).CallTool(t.Context(), params); err != nil || r.IsError {
+				t.Fatal(r, err)
+			}
+			status, body := w.post(form.path, token, fmt.Sprintf(form.turn, c.use, c.text), nil)
+			s, err := w.root.Session(t.Context(), session)
+			if err != nil || status != 200 || (len(s.Labels) == 0) != c.known {
+				t.Errorf("%s, %s: %d %s, %+v, %v", name, what, status, body, s.Labels, err)
+			}
+		}
+	}
+	w.sane()
+}
+
 // Counting goes by the same rules as asking, counts the gateway's own message, too, and uses none of the agent's tokens.
 func TestTokensAreCountedThroughTheDoor(t *testing.T) {
 	p := newModelProvider(t)

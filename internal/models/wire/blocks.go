@@ -20,6 +20,7 @@ type Block struct {
 	// Result: it is what a tool answered. Texts are then all texts in it.
 	Result bool
 	Texts  []string
+	Use    string // of a result: the id of the call that it answers
 	member string // of a result: where the answer stands
 	// Opaque: there is something in it that nobody here can read, as an image.
 	Opaque bool
@@ -82,6 +83,7 @@ func ofMessage(form Form, m json.RawMessage) (all []Block) {
 		b.Opaque = hasOpaque(content)
 		if form == Chat && role == "tool" {
 			b.result(content, "content")
+			b.Use, _ = call.GetText(m, "tool_call_id")
 		}
 		return []Block{b}
 	}
@@ -92,6 +94,7 @@ func ofMessage(form Form, m json.RawMessage) (all []Block) {
 			inner, _ := call.Get(e, "content")
 			b.Opaque = hasOpaque(inner)
 			b.result(inner, "content")
+			b.Use, _ = call.GetText(e, "tool_use_id")
 		case "text": // with citations it quotes what the provider has read
 			b.Opaque = !noneOf(e, "citations")
 		case "tool_use", "thinking", "redacted_thinking":

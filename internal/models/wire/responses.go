@@ -103,6 +103,7 @@ func ofItem(item json.RawMessage) Block {
 	if strings.HasSuffix(kind, "_output") {
 		content, _ = call.Get(item, "output")
 		b.result(content, "output")
+		b.Use, _ = call.GetText(item, "call_id")
 	}
 	_, known := responsesItems[cmp.Or(kind, "message")] // what is not on the list the operator allows, and nobody here can read it
 	b.Opaque = !known || kind != "reasoning" && hasOpaque(content)
