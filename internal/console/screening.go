@@ -26,7 +26,7 @@ type screeningPage struct {
 	Hits, Sample   []screenedRow // that nobody has judged, the newest first
 	Alarms, Missed measured
 	SampleOf       int
-	Looks          int64
+	Looks          int
 }
 
 // screenedRow is one of them.
