@@ -335,7 +335,7 @@ func documentFields(t *table, d *client.KnowledgeDocument) {
 	t.field("by", identity.Shown(d.Metadata.CreatedBy))
 	t.field("at", d.Metadata.CreatedAt)
 	if d.EraseAsked != "" {
-		t.field("erasure", "asked for by "+d.EraseAsked+"; a second admin has to ask, too")
+		t.field("erasure", "asked for by "+identity.Shown(d.EraseAsked)+"; a second admin has to ask, too")
 	}
 }
 
@@ -557,7 +557,7 @@ record. A backup from before still holds the key of its texts: remove it, too, o
 		}, func(t *table, e *client.Erasure) {
 			t.field("document", e.DocumentID)
 			if !e.Done {
-				t.field("erasure", "asked for by "+e.AskedBy+"; a second admin has to ask, too")
+				t.field("erasure", "asked for by "+identity.Shown(e.AskedBy)+"; a second admin has to ask, too")
 				return
 			}
 			t.field("erasure", "done")

@@ -1,9 +1,12 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"reflect"
+	"strings"
 	"testing"
+	"text/tabwriter"
 
 	"sallyport.example/client"
 	"sallyport.example/internal/approval"
@@ -51,6 +54,14 @@ func TestTimelineJoinsWhatBelongsTogether(t *testing.T) {
 	}
 	if got := all.Steps[4]; got.Reason != "It could carry data out of internal." || !reflect.DeepEqual(got.Because, []string{"internal from step 2, mail.search"}) {
 		t.Errorf("the refused call is %+v", got)
+	}
+	all.Steps[0].By = "person:ann"
+	var out bytes.Buffer
+	tab := &table{w: tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)}
+	all.rows(tab)
+	tab.w.Flush()
+	if !strings.Contains(out.String(), " by ann\n") || strings.Contains(out.String(), "person:") {
+		t.Errorf("printed: %s", &out)
 	}
 	if all.Next != nil {
 		t.Errorf("there is more after entry %d", *all.Next)

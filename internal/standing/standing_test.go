@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -194,6 +195,9 @@ func TestSwitchCancelsWhatItReaches(t *testing.T) {
 			w.s.Disable(c.agent, "person:alice", "odd")
 			if errors.Is(worker.cause, standing.ErrKilled) != c.worker || errors.Is(planner.cause, standing.ErrKilled) != c.planner || left.cause != nil {
 				t.Errorf("worker %v, planner %v, left %v", worker.cause, planner.cause, left.cause)
+			}
+			if got := w.s.StoppedBy("worker"); !strings.HasSuffix(got, " stopped after this was asked, by alice: odd") {
+				t.Errorf("%q", got)
 			}
 			if w.s.Killed("worker") != c.worker || w.s.Killed("planner") != c.planner {
 				t.Errorf("worker %v, planner %v", w.s.Killed("worker"), w.s.Killed("planner"))
