@@ -205,6 +205,6 @@ func TestActsOnDocuments(t *testing.T) {
 		t.Errorf("%d", rec.Code)
 	}
 	act("admin", "erase", why, 303)
-	contains(t, w.ask("admin", "/knowledge/"+id, nil).Body.String(), "<p>admin asked for it. A second admin")
+	contains(t, w.ask("admin", "/knowledge/"+id, nil).Body.String(), "<p>ann asked for it. A second admin")
 	contains(t, act("admin", "erase", why, 409), "A second admin has to ask")
 }

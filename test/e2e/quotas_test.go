@@ -225,6 +225,10 @@ func TestCallsOfAnAgentAreSpread(t *testing.T) {
 	if m, err := w.client(w.agent, token).Manifest(t.Context(), client.Own); err != nil || len(m.Throttles) != 1 || m.Throttles[0].CallsPerMinute != 4 {
 		t.Errorf("%+v, %v", m, err)
 	}
+	_, token = w.open("free")
+	if m, err := w.client(w.agent, token).Manifest(t.Context(), client.Own); err != nil || len(m.Throttles) != 0 {
+		t.Errorf("an agent reads another's: %+v, %v", m, err)
+	}
 	for command, want := range map[string]string{
 		"status": "tester: at most 4 calls a minute, spread evenly, 1 at once; the next may run ", "agents show tester": "at most 4 calls a minute", "agents audit --evidence": "1 of them spread over their sessions",
 	} {

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -54,7 +55,7 @@ operations:
 models:
   - {id: %s, provider: anthropic, base_url: %q, key: %s, labels: [internal]}
 threat: {judge: %[2]s}
-%[5]s`, crm.url(t), judge, p.url, keyOf, plenty), declaration("tester"), declaration("patient"), declaration("frugal")+"quotas: {apiCalls: {day: 3}}\n"))
+%[5]s`, crm.url(t), judge, p.url, keyOf, plenty), declaration("tester"), declaration("patient"), declaration("greedy0"), declaration("greedy1"), declaration("greedy2"), declaration("frugal")+"quotas: {apiCalls: {day: 3}}\n"))
 	type judged struct {
 		Threat struct{ Event, Rule string }
 		Judge  struct {
@@ -139,6 +140,29 @@ threat: {judge: %[2]s}
 	verdict.Store(`{"verdict":"attack"}`)
 	if _, _, got, _ := call("tester", "near"); got.Judge.Verdict != "attack" {
 		t.Errorf("another agent's breaker is in the way: %+v", got)
+	}
+	// An agent all of whose texts under judgement meet silence holds up no other's. On a slow machine the silence can end first; then it is tried again, with an agent that met none yet.
+	held := true
+	for try := 0; held && try < 3; try++ {
+		verdict.Store("")
+		before, over := len(p.requests()), make(chan struct{}, 4)
+		for range 4 {
+			_, token := w.open(fmt.Sprint("greedy", try))
+			go func() {
+				_, _ = w.client(w.agent, token).Call(context.Background(), client.Own, "crm_near", json.RawMessage(`{}`))
+				over <- struct{}{}
+			}()
+		}
+		eventually(t, 10*time.Second, "the judge is silent about four texts", func() bool { return len(p.requests()) == before+4 })
+		verdict.Store(`{"verdict":"attack"}`)
+		_, _, got, _ := call("tester", "near")
+		held = len(over) > 0 || got.Judge.Verdict != "attack"
+		for range 4 {
+			<-over
+		}
+	}
+	if held {
+		t.Error("an agent's texts wait for another's")
 	}
 	open := slices.DeleteFunc(w.entries(), func(e client.Entry) bool { return e.Action != "breaker.open" })
 	if len(open) != 1 || !strings.Contains(string(open[0].Detail), "patient@judge:"+judge) {
