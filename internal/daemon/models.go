@@ -75,6 +75,9 @@ func (c *Config) checkModels(p *complaints) {
 				p.bad(field+".labels", "use one of flow.labels; untrusted may always go", "unknown label %q", l)
 			}
 		}
+		if slices.Contains(m.AnswersAs, "") {
+			p.bad(field+".answers_as", "write the name that its answers carry", "an answer without a name is nobody's")
+		}
 		for _, entry := range m.Allow {
 			if err := wire.CheckAllow(entry); err != nil {
 				p.fault(field+".allow", err)

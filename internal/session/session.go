@@ -350,7 +350,7 @@ func (s Session) Holds(l flow.Label) bool {
 func (s Session) Find(found Found) (after Session, grew bool) {
 	all := maps.Clone(s.Found)
 	for l, hashes := range found {
-		for _, h := range hashes {
+		for _, h := range hashes[max(0, len(hashes)-maxFound):] { // of very much in one request no more is looked at: the store's only writer may do this
 			if slices.Contains(all[l], h) {
 				continue
 			}

@@ -52,7 +52,7 @@ func CheckAnswer(form Form, model string, answersAs []string, answer []byte) err
 
 // CheckName checks the name that an answer gives its model.
 func CheckName(model string, answersAs []string, name string) error {
-	if name == model && name != "" || slices.Contains(answersAs, name) {
+	if name != "" && (name == model || slices.Contains(answersAs, name)) {
 		return nil
 	}
 	return fault.New(fault.OutputInvalid, "The answer says that it is from the model %s, and %s was asked; it was discarded.", display.Quote(name, 80), display.Quote(model, 80)).

@@ -372,9 +372,10 @@ func TestCheckAnswer(t *testing.T) {
 	}
 	for answer, want := range map[string]fault.Code{
 		`{"model":"m","choices":[]}`: "", `{"model":"n","choices":[]}`: "", `{"model":"o","choices":[]}`: fault.OutputInvalid, `{"choices":[]}`: fault.OutputInvalid,
+		`{"model":"","choices":[]}`: fault.OutputInvalid, `{"model":["m"],"choices":[]}`: fault.OutputInvalid, `{"model":"m ","choices":[]}`: fault.OutputInvalid,
 		`{"model":"m"}`: fault.ResultInvalid, `{"model":"m","choices":{}}`: fault.ResultInvalid, `[]`: fault.ResultInvalid,
 	} {
-		if err := CheckAnswer(Chat, "m", []string{"n"}, []byte(answer)); err == nil != (want == "") || err != nil && !fault.Is(err, want) {
+		if err := CheckAnswer(Chat, "m", []string{"n", ""}, []byte(answer)); err == nil != (want == "") || err != nil && !fault.Is(err, want) {
 			t.Errorf("%s: %v", answer, err)
 		}
 	}
