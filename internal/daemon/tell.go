@@ -18,6 +18,7 @@ import (
 	"sallyport.example/internal/console"
 	"sallyport.example/internal/desk"
 	"sallyport.example/internal/fault"
+	"sallyport.example/internal/identity"
 	"sallyport.example/internal/monitor"
 	"sallyport.example/internal/notify"
 	"sallyport.example/internal/policy"
@@ -399,7 +400,7 @@ func (t *teller) kill(ctx context.Context) {
 		}
 		t.send(ctx, notify.Message{
 			Key: fmt.Sprintf("kill:%s:%d", id, sw.Since.UnixNano()), Event: notify.Alert, Title: what + " " + done, Text: sw.Reason, Risk: "CRITICAL",
-			Link: "/agents", At: sw.Since, Fields: []notify.Field{{Name: "by", Value: cmp.Or(sw.By, "nobody")}},
+			Link: "/agents", At: sw.Since, Fields: []notify.Field{{Name: "by", Value: cmp.Or(identity.Shown(sw.By), "nobody")}},
 		})
 	}
 }

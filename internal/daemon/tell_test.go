@@ -539,7 +539,7 @@ func TestTellKillSwitch(t *testing.T) {
 		tell.everything(t.Context())
 		newTeller(t, d, o).everything(t.Context())
 		key := fmt.Sprintf("kill:%s:%d", c.agent, sw.Since.UnixNano())
-		if len(o.keys) != i+1 || o.title(key) != c.title || !strings.Contains(o.bodies[key], "person:alice") || !strings.Contains(o.bodies[key], "a drill of ours") {
+		if len(o.keys) != i+1 || o.title(key) != c.title || !strings.Contains(o.bodies[key], `"value":"alice"`) || !strings.Contains(o.bodies[key], "a drill of ours") {
 			t.Errorf("%s: %v", c.title, o.bodies)
 		}
 	}

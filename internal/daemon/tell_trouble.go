@@ -12,6 +12,7 @@ import (
 	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/console"
 	"sallyport.example/internal/desk"
+	"sallyport.example/internal/identity"
 	"sallyport.example/internal/notify"
 	"sallyport.example/internal/standing"
 )
@@ -73,7 +74,7 @@ func (t *teller) quarantined(ctx context.Context) {
 			continue
 		}
 		t.send(ctx, notify.Message{Key: fmt.Sprintf("quarantine:%s:%d", id, q.Since.UnixNano()), Event: notify.Alert, Title: "The agent " + id + " was quarantined", Text: q.Reason,
-			Link: "/agents/" + id, At: q.Since, Fields: []notify.Field{{Name: "by", Value: cmp.Or(q.By, "the gateway")}}})
+			Link: "/agents/" + id, At: q.Since, Fields: []notify.Field{{Name: "by", Value: cmp.Or(identity.Shown(q.By), "the gateway")}}})
 	}
 }
 

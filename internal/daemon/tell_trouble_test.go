@@ -26,12 +26,15 @@ func TestTrouble(t *testing.T) {
 			return []catalogue.Tool{{Operation: "mail.send", Hash: "a", PendingHash: "b"}, {Operation: "mail.new", PendingHash: "c"}, {Operation: "mail.gone", Hash: "a", PendingHash: "b", Standing: catalogue.Gone}}
 		},
 		quarantines: func() map[string]standing.Quarantine {
-			return map[string]standing.Quarantine{"a": {Since: noon, By: "ann", Reason: "it tried the bank"}, "old": {Since: noon.Add(-48 * time.Hour)}}
+			return map[string]standing.Quarantine{"a": {Since: noon, By: "person:ann", Reason: "it tried the bank"}, "old": {Since: noon.Add(-48 * time.Hour)}}
 		},
 	}
 	te.look(t.Context())
 	if o.title("quarantine:a:"+nanos(noon)) != "The agent a was quarantined" || o.title("tool:mail.send:b") != "The tool mail.send changed" || len(o.keys) != 2 {
 		t.Errorf("%q", o.keys)
+	}
+	if body := o.bodies["quarantine:a:"+nanos(noon)]; !strings.Contains(body, `{"name":"by","value":"ann"}`) {
+		t.Errorf("%s", body)
 	}
 	d.clock = noon.Add(time.Minute)
 	te.look(t.Context())
