@@ -74,6 +74,11 @@ func TestReleasesOutliveTheProcess(t *testing.T) {
 	for form := range sessions {
 		ask("after kill -9", form, one, "")
 	}
+	// Claude Code writes a message as a block while it marks the end for the cache, and as a text later.
+	block := `{"model":"` + claude + `","max_tokens":16,"messages":[{"role":"user","content":[{"type":"text","text":"` + one + `","cache_control":{"type":"ephemeral"}}]}]}`
+	if status, body := w.post("/anthropic/v1/messages", tokens["messages"], block, nil); status != 200 {
+		t.Errorf("as a block: %d %s", status, body)
+	}
 	again("after another text")
 	config, err := os.ReadFile(w.place.config)
 	if err != nil {
@@ -88,7 +93,12 @@ func TestReleasesOutliveTheProcess(t *testing.T) {
 		ask("after a reload", form, other, "")
 		ask("after a reload, a fourth", form, strings.ReplaceAll(other, "26C7", "9999"), "flow.contaminated")
 	}
-	w.sane()
+	if err := w.stop(); err != nil {
+		t.Fatal(err)
+	}
+	if r := w.place.verify(t); len(r.Problems) > 0 {
+		t.Errorf("%v", r.Problems)
+	}
 }
 
 // A result that was delivered before its label was released is known by its text after a restart; what the agent writes around it is not.

@@ -78,6 +78,14 @@ func Blocks(form Form, body []byte, message string) (all []Block) {
 func ofMessage(form Form, m json.RawMessage) (all []Block) {
 	role, _ := call.GetText(m, "role")
 	content, _ := call.Get(m, "content")
+	if form.toAnthropic() { // what an operator allows beside them
+		if more := without(without(m, "content"), "role"); string(more) != "{}" {
+			all = append(all, block(role, more))
+		}
+		if _, is := call.Text(content); is { // clients write a text as a block in one turn, with a mark for the cache, and alone in the next
+			return append(all, block(role, slices.Concat([]byte(`{"text":`), content, []byte(`,"type":"text"}`))))
+		}
+	}
 	if form == Chat || len(content) == 0 || content[0] != '[' {
 		b := block(role, m)
 		b.Opaque = hasOpaque(content)

@@ -327,6 +327,29 @@ func TestBlocks(t *testing.T) {
 	}
 }
 
+// The text of a message is one part whether it stands alone or as a block with a mark for the cache, and nothing that an operator allows beside it is left out.
+func TestTextsOfMessages(t *testing.T) {
+	parts := func(message string) []Block {
+		all := Blocks(Messages, canonical(t, `{"messages":[`+message+`]}`), "")
+		return all[:len(all)-1] // the rest
+	}
+	alone := parts(`{"role":"user","content":"Pay \u003c\u2028 now & then."}`)
+	for message, same := range map[string]bool{
+		`{"role":"user","content":[{"type":"text","text":"Pay <\u2028 now & then.","cache_control":{"type":"ephemeral"}}]}`: true,
+		`{"role":"assistant","content":"Pay <\u2028 now & then."}`:                                                          false,
+		`{"role":"user","content":"Pay < now & then."}`:                                                                     false,
+	} {
+		if got := parts(message); len(got) != 1 || len(alone) != 1 || (got[0].Hash == alone[0].Hash) != same {
+			t.Errorf("%s: %d parts, %s and %s", message, len(got), got[0].JSON, alone[0].JSON)
+		}
+	}
+	for _, content := range []string{`"Hi."`, `[{"type":"text","text":"Hi."}]`} {
+		if got := parts(`{"role":"user","content":` + content + `,"note":"ours"}`); len(got) != 2 || string(got[0].JSON) != `{"note":"ours"}` {
+			t.Errorf("%s: %d parts, %s", content, len(got), got[0].JSON)
+		}
+	}
+}
+
 // The message stands in front, once, and all that the client sends follows as it was; what the gateway put there is none of the client's blocks.
 func TestInstruct(t *testing.T) {
 	const ours = "You are a \"test\".\n"
