@@ -208,7 +208,7 @@ func TestClaudeCodeSettings(t *testing.T) {
 	if out, err = ask(token, "Pay DE89 3704 0044 0532 0130 00."); err == nil || !strings.Contains(out, "release") {
 		t.Errorf("%v\n%s", err, out)
 	}
-	if n := recordedIn(w, session, "flow.contaminated"); n != 1 {
+	if n := recordedIn(w, session, "flow.contaminated"); n < 1 || n > 2 { // its own request, and the one for a title
 		t.Errorf("Claude Code sent it %d times", n)
 	}
 	for _, sent := range p.requests()[before:] {
