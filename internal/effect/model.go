@@ -223,8 +223,8 @@ func (m model) Act(ctx context.Context, r Run) (Result, error) {
 	}
 	answer, err := r.Models.Ask(ctx, asked, r.Exchange.Room)
 	if err != nil {
-		used, _ := wire.UsageOf(answer.Body)
-		if used.Input == 0 || used.Output == 0 && asked.Form != wire.Embeddings { // nobody knows how much of an answer that did not come was made
+		used, said := wire.UsageOf(answer.Body)
+		if !said { // nobody knows how much of an answer that did not come was made
 			used = AtMost(asked)
 		}
 		return Result{Record: m.failed(answer.Status, err, used)}, err
@@ -235,14 +235,9 @@ func (m model) Act(ctx context.Context, r Run) (Result, error) {
 // answered is the result of an answer that came whole.
 func (m model) answered(ctx context.Context, asked wire.Request, answer wire.Response) (Result, error) {
 	b, err := call.Encode(map[string]any{"status": json.RawMessage(strconv.Itoa(answer.Status)), "headers": answer.Headers, "body": answer.Body})
-	used, _ := wire.UsageOf(answer.Body)
-	if answer.Status == http.StatusOK && asked.Form != wire.Count {
-		if used.Input == 0 {
-			used.Input, used.Estimated = wire.Estimate(asked.Form, asked.Body), true
-		}
-		if used.Output == 0 && asked.Form != wire.Embeddings {
-			used.Output, used.Estimated = min(wire.EstimateText(string(answer.Body)), max(1, wire.OutputLimit(asked.Form, asked.Body))), true
-		}
+	used, said := wire.UsageOf(answer.Body)
+	if !said && answer.Status == http.StatusOK && asked.Form != wire.Count {
+		used = wire.Usage{Input: wire.Estimate(asked.Form, asked.Body), Output: min(wire.EstimateText(string(answer.Body)), max(1, wire.OutputLimit(asked.Form, asked.Body))), Estimated: true}
 	}
 	schema, mismatch := "", error(nil)
 	if answer.Status == http.StatusOK && wire.SchemaOf(asked.Form, asked.Body) != nil {

@@ -59,25 +59,35 @@ func CheckName(model string, answersAs []string, name string) error {
 		Try("An operator can list the name under answers_as of the model, if it is the same version.")
 }
 
-// UsageOf reads what an answer says that it used. What is no number, or none that can be, is as if it were not said: 0.
+// UsageOf reads what an answer says that it used. It has not said it where a count is no number, or none that can be.
 func UsageOf(answer []byte) (u Usage, said bool) {
 	raw, ok := call.Get(answer, "usage")
 	if !ok || !call.IsObject(raw) {
 		return u, false
 	}
+	counts, odd := 0, false
 	read := func(names ...string) (n int64) {
 		for _, name := range names {
-			v, _ := call.Get(raw, name)
-			var one float64 // some providers write 12.0 or 1.2e1
-			if json.Unmarshal(v, &one) == nil && one > 0 && one < 1<<40 {
-				n += int64(math.Ceil(one))
+			v, is := call.Get(raw, name)
+			if !is || string(v) == "null" {
+				continue
 			}
+			var one float64 // some providers write 12.0 or 1.2e1
+			if err := json.Unmarshal(v, &one); err != nil || one < 0 || one >= 1<<40 {
+				odd = true
+				continue
+			}
+			counts++
+			n += int64(math.Ceil(one))
 		}
 		return n
 	}
 	// Anthropic counts what came from its cache apart; OpenAI within.
 	u.Input = read("input_tokens", "prompt_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
 	u.Output = read("output_tokens", "completion_tokens")
+	if odd || counts == 0 {
+		return Usage{}, false
+	}
 	return u, true
 }
 

@@ -309,7 +309,8 @@ func (s *Stream) chunk(data []byte) (e Event, passes bool, err error) {
 		e.Holds = true
 		return e, !s.r.HideUsage, nil
 	}
-	e.Holds = said || !plainTexts(data, "usage", "created") || !only(data, "id", "object", "created", "model", "choices", "usage", "system_fingerprint", "service_tier", "obfuscation") || !plainMembers(data, "id", "object", "system_fingerprint", "service_tier", "obfuscation")
+	usage, _ := call.Get(data, "usage")
+	e.Holds = len(usage) > 0 && string(usage) != "null" || !plainTexts(data, "usage", "created") || !only(data, "id", "object", "created", "model", "choices", "usage", "system_fingerprint", "service_tier", "obfuscation") || !plainMembers(data, "id", "object", "system_fingerprint", "service_tier", "obfuscation")
 	n, over := 0, s.finish
 	for choice := range call.Elements(choices) {
 		n++
