@@ -280,7 +280,7 @@ func (c *cli) modelOf(t *takeover) *daemon.ModelConfig {
 	m := &daemon.ModelConfig{ID: name, Provider: provider, Key: os.Getenv(strings.ToUpper(provider) + "_API_KEY")}
 	switch {
 	case t.yes:
-		fmt.Fprintf(c.out, "%s may have no internal or personal data: requests of sessions with such data are refused. If it may, write labels: [internal, pii] to it.\n", printable(name))
+		fmt.Fprintf(c.out, "%s may have no internal or personal data: requests of sessions with such data are refused. If its provider may have them, add labels: [internal, pii] to the model in sallyport.yaml.\n", printable(name))
 	case t.agrees(c, fmt.Sprintf("May %s of %s have internal and personal data (labels internal and pii), such as a developer's files and mail? Otherwise requests of sessions with such data are refused.", name, provider)):
 		m.Labels = []string{"internal", "pii"}
 	}

@@ -28,10 +28,10 @@ const (
 	Unreachable Result = "unreachable"
 	// Broken: it was sent, and a time-out, a broken answer or a 5xx came of it. The arguments can have caused that.
 	Broken Result = "broken"
-	// Exited: the server's program or session ended in the midst of the call, which can have caused that. It counts for the agent at this server alone.
+	// Exited: the server's program or session ended during the call, which can have caused that. It counts for the agent at this server alone.
 	Exited Result = "exited"
-	// ExitedTogether: it ended in the midst of calls of several agents, one of which can have caused it. It counts as Exited does, but it opens the breaker only of an agent at which it happens more
-	// often than at any other: whom calls succeed for between is not the one.
+	// ExitedTogether: it ended during calls of several agents, one of which can have caused it. It counts as Exited does, but it opens only the breaker of the agent that has more failures in a row
+	// at the server than any other: an agent whose calls succeed in between did not cause it.
 	ExitedTogether Result = "exited_together"
 	// Starting: nothing was sent, since the server starts again after its calls can have ended it. It counts for nobody until a start fails, which is Unreachable.
 	Starting Result = "starting"
@@ -132,7 +132,7 @@ type breaker struct {
 	agent, server string
 
 	hard int            // failures in a row that no agent caused
-	soft map[string]int // those that an agent can have caused, by agent; 0: only what follows can be its doing
+	soft map[string]int // those that an agent can have caused, by agent; 0: none yet, but what fails next may be its doing
 
 	open   bool
 	since  time.Time
@@ -319,7 +319,7 @@ func (b *Breakers) bar(k *breaker, of string) {
 	k.barred, k.barredUntil = of, b.now().Add(2*b.rules.Wait)
 }
 
-// Failed tells whether the server did not do what it was asked, or whether that is unknown.
+// Failed tells whether the server did not carry the call out, or nobody knows whether it did.
 func (r Result) Failed() bool {
 	return slices.Contains([]Result{Unreachable, Broken, Exited, ExitedTogether, Starting}, r)
 }
@@ -341,7 +341,7 @@ func (b *Breakers) count(of, server string, r Result, openings bool) (events []E
 		return nil
 	}
 	for _, kind := range []Kind{Server, Pair} {
-		if kind == Server && (r == Exited || r == ExitedTogether) { // it ends no row either, and what follows it may be this agent's doing
+		if kind == Server && (r == Exited || r == ExitedTogether) { // no failure of the server, and no success that ends a row of them; what fails next may be this agent's doing
 			b.make(kind, of, server).blame(of, 0)
 			continue
 		}
@@ -371,7 +371,8 @@ func (b *Breakers) count(of, server string, r Result, openings bool) (events []E
 	return events
 }
 
-// suspect tells whether the pair's agent has failed oftener in a row at the server than every other. One of them may not have counted yet what this call ended with, so as often isn't less.
+// suspect tells whether the pair's agent has failed oftener in a row at the server than every other. Where two are equal, neither is suspect: the
+// other's call may have ended with this one and not be counted yet.
 func (b *Breakers) suspect(k *breaker) bool {
 	for _, other := range b.byName {
 		if other != k && other.kind == Pair && other.server == k.server && other.counted(b.rules.Failures) >= k.counted(b.rules.Failures) {

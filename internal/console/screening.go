@@ -43,11 +43,11 @@ type measured struct {
 
 func (m measured) Words() string {
 	if m.Of == 0 {
-		return fmt.Sprintf("nobody has judged any yet; %d wait", m.Unjudged)
+		return fmt.Sprintf("none judged yet, %d to judge", m.Unjudged)
 	}
-	words := fmt.Sprintf("%d of %d judged: %s (with 95 %% between %s and %s)", m.Are, m.Of, percent(float64(m.Are)/float64(m.Of)), percent(m.Low), percent(m.High))
+	words := fmt.Sprintf("%d of %d judged: %s (95 %% confidence: %s to %s)", m.Are, m.Of, percent(float64(m.Are)/float64(m.Of)), percent(m.Low), percent(m.High))
 	if m.Unjudged > 0 {
-		words += fmt.Sprintf("; %d more are not judged and may differ", m.Unjudged)
+		words += fmt.Sprintf("; %d to judge", m.Unjudged)
 	}
 	return words
 }

@@ -43,7 +43,7 @@ func TestScreeningPage(t *testing.T) {
 	}
 	at := func(i int64) string { return fmt.Sprintf("/audit/%d/judge", first+i) }
 	page := w.ask("auditor", "/audit/screening", nil).Body.String()
-	contains(t, page, "override-&lt;i&gt;x", "mail.&lt;b&gt;odd", `action="`+at(0)+`"`, `action="`+at(1)+`"`, `action="`+at(in)+`"`, "nobody has judged any yet", "2.5 above the threshold")
+	contains(t, page, "override-&lt;i&gt;x", "mail.&lt;b&gt;odd", `action="`+at(0)+`"`, `action="`+at(1)+`"`, `action="`+at(in)+`"`, "none judged yet", "2.5 above the threshold")
 	if strings.Contains(page, at(out)) {
 		t.Error("a call that is not in the sample is shown")
 	}
@@ -70,7 +70,7 @@ func TestScreeningPage(t *testing.T) {
 		}
 	}
 	page = w.ask("auditor", "/audit/screening", nil).Body.String()
-	contains(t, page, "1 of 2 judged: 50.0 % (with 95 % between 9.5 % and 90.5 %)", "0 of 1 judged: 0.0 % (with 95 % between 0.0 % and 79.3 %)")
+	contains(t, page, "1 of 2 judged: 50.0 % (95 % confidence: 9.5 % to 90.5 %)", "0 of 1 judged: 0.0 % (95 % confidence: 0.0 % to 79.3 %)")
 	for _, i := range []int64{0, 1, in} {
 		if strings.Contains(page, at(i)) {
 			t.Errorf("what was judged is shown again: %d", i)

@@ -68,7 +68,7 @@ func (c *Config) checkModels(p *complaints) {
 			}
 		}
 		if len(m.Key) > 0 && (len(m.Key) < 8 || len(m.Key) > 4096 || display.ASCII(m.Key, 5000) != `"`+m.Key+`"`) {
-			p.bad(field+".key", "write the provider's key, as ${NAME}", "it is no key: 8 to 4096 plain letters")
+			p.bad(field+".key", "write the provider's key, as ${NAME}", "a key has 8 to 4096 letters, digits and signs, and no spaces")
 		}
 		for _, l := range m.Labels {
 			if !slices.Contains(labels, flow.Label(l)) {
@@ -76,7 +76,7 @@ func (c *Config) checkModels(p *complaints) {
 			}
 		}
 		if slices.Contains(m.AnswersAs, "") {
-			p.bad(field+".answers_as", "write the name that its answers carry", "an answer without a name is nobody's")
+			p.bad(field+".answers_as", "write the name that its answers carry", "an empty name would let answers pass that name no model")
 		}
 		for _, entry := range m.Allow {
 			if err := wire.CheckAllow(entry); err != nil {

@@ -37,11 +37,11 @@ func TestModels(t *testing.T) {
 		"[{" + good + ", base_url: \"file:///etc/passwd\"}]":                         {"models[0].base_url", "address"},
 		"[{" + good + ", base_url: \"https://user:pw@api.example\"}]":                {"models[0].base_url", "address"},
 		"[{" + good + ", base_url: \"https://api.example/?a=b\"}]":                   {"models[0].base_url", "address"},
-		"[{" + good + ", answers_as: [\"\"]}]":                                       {"models[0].answers_as", "nobody's"},
+		"[{" + good + ", answers_as: [\"\"]}]":                                       {"models[0].answers_as", "name no model"},
 		"[{" + good + ", fallback: x-20250101}]":                                     {"models[0].fallback", "no model"},
 		"[{" + good + ", fallback: claude-sonnet-4-5-20250929}]":                     {"models[0].fallback", "its own"},
 		"[{" + good + ", fallback: x-20250101}, {id: x-20250101, provider: openai}]": {"models[0].fallback", "another form"},
-		"[{" + good + ", key: \"a b\"}]":                                             {"models[0].key", "no key"},
+		"[{" + good + ", key: \"a b\"}]":                                             {"models[0].key", "8 to 4096"},
 	} {
 		cfg, err := ParseConfig("f", []byte("models: "+config), t.TempDir())
 		if want.field == "" {

@@ -134,8 +134,8 @@ func (c *Content) repeats(text string) bool {
 	return c.again.of(text)
 }
 
-// Once is the content without its texts that are its structured content again, but for white space between tokens: what looks for words need not look
-// at the same ones twice, and finds them where no quotes are escaped.
+// Once is the content without those texts that repeat its structured content, but for white space between tokens. A search for words then reads them once:
+// in the structured content, where their quotes are not escaped.
 func (c *Content) Once() []byte {
 	structured := bytes.TrimSpace(c.members["structuredContent"])
 	if !c.strict || len(structured) == 0 {
@@ -148,7 +148,7 @@ func (c *Content) Once() []byte {
 			continue
 		}
 		raw := c.get(block, "text")
-		at := bytes.Index(rest, raw) // or the same words before it, which do as well
+		at := bytes.Index(rest, raw) // of this text, or of an equal one before it: either may go
 		if at < 0 {
 			continue
 		}

@@ -20,7 +20,7 @@ type Request struct {
 	Arguments   json.RawMessage    // as received; the corridor parses strictly and judges the canonical form. For call.Complete: {"ref":…,"argument":…,"context":…}
 	Declaration string             // id of the declaration that the call runs on, where the door has a place of its own for it
 	Door        string             // "mcp", "http" or "recommendation"
-	ToolUse     string             // the id by which the agent's model asked for the call, where its client says so: the result is known again by it, and by its text. It chooses nothing
+	ToolUse     string             // the id by which the agent's model asked for the call, where its client says so: the result is known again by it and its text. It chooses neither agent nor session
 	DryRun      bool               // judge only: no effect, no intent (check)
 	Hold        time.Duration      // how long the call may be held while a person decides; 0: it is answered at once. Where silence permits, the call is held until then anyway
 	Waiting     func(desk.Waiting) // told while the call is held, from the goroutine of the call; nil: nobody

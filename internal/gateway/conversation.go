@@ -35,7 +35,7 @@ type said struct {
 	parts     map[[sha256.Size]byte]struct{}
 	delivered map[[sha256.Size]byte]struct{}
 	newest    [][sha256.Size]byte // of those delivered
-	found     session.Found       // in refused requests, where it was no reason to write to the session
+	found     session.Found       // in refused requests that brought no new label: the session's row does not have it
 	given     map[[sha256.Size]byte]struct{}
 }
 
@@ -79,7 +79,7 @@ func (s *said) read(under *settings, part [sha256.Size]byte) {
 	}
 }
 
-// deliveredAs names a text that was delivered for the call by which a model asked; use "": the client did not say which.
+// deliveredAs is the hash of a text that was delivered as the result of the call with the id use; "": the client said no id.
 func deliveredAs(use, text string) [sha256.Size]byte {
 	of := sha256.Sum256([]byte(use))
 	return sha256.Sum256(slices.Concat([]byte("delivered"), of[:], []byte(text)))
@@ -102,11 +102,11 @@ func (s *said) brought(use, text string) {
 	}
 }
 
-// keeps notes what a refused request brought, until a person releases it.
-func (s *said) keeps(found session.Found) {
+// noteFound remembers what a refused request brought, so that a release can name it.
+func (s *said) noteFound(found session.Found) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all, _ := session.Session{Found: s.found}.Find(found)
+	all, _ := session.Session{Found: s.found}.AddFound(found)
 	s.found = all.Found
 }
 
@@ -178,7 +178,7 @@ func (c *crossing) fromRequest(l flow.Label) flow.Held {
 	return flow.Held{Label: l, Operation: c.op.ID, CallID: c.id, Cause: "the request to the model"}
 }
 
-// unreleased are those of the labels of a part that no person released for it. It notes them, so that a release can name what brought them. A result that was
+// unreleased returns the labels of a part that no person has released for it, and notes in c.found that the part brought them, so that a release can name it. A result that was
 // delivered before the release is known by its texts, and its call's id if the client said that; what the agent wrote around it brings its labels all the same.
 func (c *crossing) unreleased(part *wire.Block, held []flow.Held) (left []flow.Held) {
 	if len(held) == 0 {
@@ -194,7 +194,7 @@ func (c *crossing) unreleased(part *wire.Block, held []flow.Held) (left []flow.H
 		_, around = c.broughtIn(part.Frame())
 	}
 	for _, h := range held {
-		lets := func(hash string) bool { return c.session.Lets(h.Label, hash) }
+		lets := func(hash string) bool { return c.session.IsReleased(h.Label, hash) }
 		isDelivered := len(texts) > 0 && !slices.ContainsFunc(texts, func(t [2]string) bool { return !lets(t[0]) && !lets(t[1]) })
 		if lets(hash) || isDelivered && !slices.ContainsFunc(around, func(o flow.Held) bool { return o.Label == h.Label }) {
 			continue

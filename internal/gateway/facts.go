@@ -58,7 +58,7 @@ type subject struct {
 	unscreened bool
 	unheard    []wire.Block  // of a request to a model: what the session has not sent to one before
 	messages   *screen.Found // what screening found in that
-	found      session.Found // of those, each by a hash, with its labels
+	found      session.Found // the parts among them that brought labels
 	said       *screen.Found // the hit in what of that the agent wrote; nil: there is none
 }
 

@@ -76,7 +76,7 @@ func (c *crossing) taint(ctx context.Context) error {
 		return nil
 	}
 	if !holdsNew(c.live.current.Load(), c.carried) {
-		c.live.said.keeps(c.found)
+		c.live.said.noteFound(c.found)
 		return nil
 	}
 	e := audit.Entry{Action: "session.taint", Actor: c.r.Principal.String(), RequestID: c.request, Reason: "the arguments of a refused call carried labelled text"}
@@ -84,7 +84,7 @@ func (c *crossing) taint(ctx context.Context) error {
 		e.Labels = append(e.Labels, string(h.Label))
 	}
 	_, err := c.g.change(context.WithoutCancel(ctx), c.session.ID, e, func(s session.Session) (session.Session, error) {
-		s, _ = s.Raise(c.carried...).Find(c.found)
+		s, _ = s.Raise(c.carried...).AddFound(c.found)
 		return s, nil
 	})
 	return err

@@ -116,7 +116,7 @@ func (c *crossing) judgedLabels(out *outcome) (labels []string) {
 	return labels
 }
 
-// requestJudge makes one request to the judge, on the gateway's account: its intent is counted under the agent's quotas and meets the breakers. The log gets nothing of the text.
+// requestJudge makes one request to the judge, on the gateway's account. It counts under the agent's quotas, and an open breaker refuses it. The log gets nothing of the text.
 func (c *crossing) requestJudge(ctx context.Context, m *catalogue.Model, out *outcome, look *secondLook, form wire.Form, body json.RawMessage) (json.RawMessage, error) {
 	server := breaker.JudgeServer(m.ID)
 	var try *breaker.Try
@@ -183,7 +183,7 @@ func (c *crossing) requestJudge(ctx context.Context, m *catalogue.Model, out *ou
 	return q.Do(ctx, form, body)
 }
 
-// judgedAs is how a request to the judge ended, as breakers count it. A time-out counts where the judge had most of its time, which waiting or the agent's quota may have taken.
+// judgedAs is how a request to the judge ended, as breakers count it. A time-out counts only if the judge had most of its time: waiting or the agent's quota may have taken that.
 func judgedAs(answer wire.Response, err error, took time.Duration) breaker.Result {
 	var unsent *fault.NotDispatched
 	busy := answer.Status == http.StatusTooManyRequests || answer.Status == http.StatusRequestTimeout
@@ -198,7 +198,7 @@ func judgedAs(answer wire.Response, err error, took time.Duration) breaker.Resul
 	return breaker.Void
 }
 
-// intendJudging makes the intent durable; ctx ends for nobody. The session may move under it, as other calls of it run; a session that is closed is asked about nothing.
+// intendJudging makes the intent durable; its ctx is never cancelled. The session may move under it, as other calls of it run; a session that is closed is asked about nothing.
 func (c *crossing) intendJudging(ctx context.Context, e audit.Entry, claim *quota.Claim) error {
 	for range maxRejudge {
 		s := c.live.current.Load()

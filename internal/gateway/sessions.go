@@ -750,7 +750,7 @@ func (g *Gateway) change(ctx context.Context, id string, e audit.Entry, move fun
 	return g.changeEntry(ctx, id, e, func(s session.Session, _ *audit.Entry) (session.Session, error) { return move(s) })
 }
 
-// changeEntry is change where what the move does stands in its entry.
+// changeEntry is change for a move that also fills in its entry.
 func (g *Gateway) changeEntry(ctx context.Context, id string, e audit.Entry, move func(session.Session, *audit.Entry) (session.Session, error)) (session.Session, error) {
 	l, err := g.liveSession(ctx, id)
 	if err != nil {
@@ -801,7 +801,7 @@ func (g *Gateway) Release(ctx context.Context, id string, labels []flow.Label, b
 	}
 	e := audit.Entry{Action: "session.release", Actor: by, Reason: reason, Labels: words}
 	return g.changeEntry(ctx, id, e, func(s session.Session, e *audit.Entry) (session.Session, error) {
-		s, _ = s.Find(found)
+		s, _ = s.AddFound(found)
 		detail := releasedDetail{Delivered: also}
 		for _, label := range labels {
 			if hashes := s.Found[label]; len(hashes) > 0 {

@@ -109,7 +109,7 @@ type Spend struct {
 	At          time.Time
 	StopEpoch   int64           // the stops that had reached the agent when the call was judged; an approval from before another one is not spent
 	Wrote       *stored.Written // what it writes to a server that nobody said yes to, in an untrusted session; nil: nothing
-	Found       session.Found   // what the request to a model brought, each by a keyed hash, with its labels
+	Found       session.Found   // the parts of a request to a model that brought labels
 	Seen        []evidence.Kept // what is kept of the call before it runs, in this order
 	Quota       *quota.Claim    // what it takes of its agent's quotas; nil: there are none. What is over is settled with the outcome
 }

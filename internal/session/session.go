@@ -346,11 +346,11 @@ func (s Session) Holds(l flow.Label) bool {
 	return slices.ContainsFunc(s.Labels, func(h flow.Held) bool { return h.Label == l })
 }
 
-// Find adds what requests brought. Of very much the newest is kept. No decision is made on it, so the version stays; grew tells whether it is more than before.
-func (s Session) Find(found Found) (after Session, grew bool) {
+// AddFound adds parts of requests that brought labels, and keeps maxFound of them at most. No decision rests on them, so the version stays. grew tells whether any is new.
+func (s Session) AddFound(found Found) (after Session, grew bool) {
 	all := maps.Clone(s.Found)
 	for l, hashes := range found {
-		for _, h := range hashes[max(0, len(hashes)-maxFound):] { // of very much in one request no more is looked at: the store's only writer may do this
+		for _, h := range hashes[max(0, len(hashes)-maxFound):] { // more than that of one request would be dropped anyway, and the store's only writer does this
 			if slices.Contains(all[l], h) {
 				continue
 			}
@@ -368,7 +368,7 @@ func (s Session) Find(found Found) (after Session, grew bool) {
 	return s, true
 }
 
-// shorten drops the oldest of what there is most of, until there are at most so many.
+// shorten drops the oldest hash of the label that has most of them, until there are at most so many in all.
 func (f Found) shorten(most int) {
 	for n := f.count(); n > most; n-- {
 		var longest flow.Label
@@ -388,11 +388,13 @@ func (f Found) count() (n int) {
 	return n
 }
 
-// Lets tells whether a person released the label for what has this hash.
-func (s Session) Lets(l flow.Label, hash string) bool { return slices.Contains(s.Released[l], hash) }
+// IsReleased tells whether a person released the label for what has this hash.
+func (s Session) IsReleased(l flow.Label, hash string) bool {
+	return slices.Contains(s.Released[l], hash)
+}
 
-// let notes things that were there when a person released the labels, and what was found: they bring these labels no more.
-func (s Session) let(labels []flow.Label, also []string) Session {
+// noteReleased counts what was found for these labels, and what has one of the further hashes, as released: it brings these labels no more.
+func (s Session) noteReleased(labels []flow.Label, also []string) Session {
 	released, found := maps.Clone(s.Released), maps.Clone(s.Found)
 	for _, l := range labels {
 		for _, h := range slices.Concat(also, found[l]) {
@@ -414,7 +416,8 @@ func (s Session) let(labels []flow.Label, also []string) Session {
 }
 
 // Release removes labels. Only a person may do it, with a reason on the record (docs/design.md, rule 3). Naming a label that is not held is an
-// error. What requests to models brought that has a label, and what has one of the hashes, brings it no more.
+// error. Parts of requests that brought these labels, and what has one
+// of the further hashes, bring them no more.
 func (s Session) Release(labels []flow.Label, also ...string) (Session, error) {
 	if len(labels) == 0 {
 		return s, fault.New(fault.RequestMalformed, "name at least one label to release").At("labels")
@@ -425,7 +428,7 @@ func (s Session) Release(labels []flow.Label, also ...string) (Session, error) {
 		}
 	}
 	s.Labels = slices.DeleteFunc(slices.Clone(s.Labels), func(h flow.Held) bool { return slices.Contains(labels, h.Label) })
-	s = s.let(labels, also)
+	s = s.noteReleased(labels, also)
 	s.Version++
 	return s, nil
 }

@@ -448,27 +448,27 @@ func TestRaiseTellsOfContentFirst(t *testing.T) {
 func TestWhatIsFoundIsBoundedAndReleased(t *testing.T) {
 	s := fresh().Raise(held("pii", "secret")...)
 	before := s.Version
-	few, grew := s.Find(Found{"secret": {"key"}})
+	few, grew := s.AddFound(Found{"secret": {"key"}})
 	if !grew || len(s.Found) != 0 || few.Version != before {
 		t.Errorf("%v, found before %v, version %d of %d", grew, s.Found, few.Version, before)
 	}
-	if _, grew := few.Find(Found{"secret": {"key"}}); grew {
+	if _, grew := few.AddFound(Found{"secret": {"key"}}); grew {
 		t.Error("what is known is found again")
 	}
 	var many []string
 	for i := range 5000 {
 		many = append(many, fmt.Sprintf("part %017d", i))
 	}
-	much, _ := few.Find(Found{"pii": many})
+	much, _ := few.AddFound(Found{"pii": many})
 	if got := much.Found["pii"]; len(got) != 1023 || got[1022] != many[4999] || len(much.Found["secret"]) != 1 {
 		t.Errorf("%d parts, the newest %s, and %d", len(got), got[len(got)-1], len(much.Found["secret"]))
 	}
 	after, err := much.Release([]flow.Label{"pii"}, "delivered")
-	if err != nil || !after.Lets("pii", many[4999]) || !after.Lets("pii", "delivered") || after.Lets("secret", "delivered") || after.Lets("pii", "key") || len(after.Found["pii"]) != 0 || len(after.Found["secret"]) != 1 || much.Lets("pii", many[4999]) {
+	if err != nil || !after.IsReleased("pii", many[4999]) || !after.IsReleased("pii", "delivered") || after.IsReleased("secret", "delivered") || after.IsReleased("pii", "key") || len(after.Found["pii"]) != 0 || len(after.Found["secret"]) != 1 || much.IsReleased("pii", many[4999]) {
 		t.Errorf("%v: released %d, found %v", err, len(after.Released["pii"]), after.Found)
 	}
 	for range 3 {
-		again, _ := after.Raise(held("pii")...).Find(Found{"pii": many})
+		again, _ := after.Raise(held("pii")...).AddFound(Found{"pii": many})
 		for i := range many {
 			many[i] += "'"
 		}

@@ -236,7 +236,7 @@ func (db *DB) Intent(ctx context.Context, sessionID string, version int64, e aud
 		found := false
 		for _, sp := range spend {
 			more := false
-			after, more = after.Find(sp.Found)
+			after, more = after.AddFound(sp.Found)
 			found = found || more
 		}
 		if after.Version == s.Version && !took && !found {

@@ -164,7 +164,7 @@ type conversation struct {
 
 	mu        sync.Mutex // guards all below
 	pending   map[string]*pending
-	called    bool                          // with a call of an agent's
+	called    bool                          // an agent's call was sent to it
 	endedAmid bool                          // it ended while calls of several agents were under way
 	current   *pending                      // of an owned conversation: the call in flight
 	asks      map[string]context.CancelFunc // requests of the server's that run, by the keys of their ids
@@ -195,7 +195,7 @@ func (c *conversation) fail(err error) {
 	c.lifetime.fail(err)
 }
 
-// endedByCall tells whether a call of an agent's can have ended the conversation: it had one, and it did not end because nobody is at the server's address.
+// endedByCall tells whether an agent's call can have ended the conversation: one was sent, and the cause is not that nobody is at the server's address.
 func (c *conversation) endedByCall() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -31,12 +31,12 @@ func (s *server) down() error {
 	return &fault.NotDispatched{Err: s.failed(errors.New(s.now.LastError), "is %s", s.now.State), Starting: s.again != nil}
 }
 
-// unsent is the error of a call that the conversation ended before.
+// unsent is the error of a call that was not sent, since the conversation had ended.
 func (c *conversation) unsent(what string) error {
 	return &fault.NotDispatched{Err: c.s.failed(c.cause(), "%s", what), Starting: c.endedByCall()}
 }
 
-// brokenOff is the error of a call that the conversation ended in.
+// brokenOff is the error of a call during which the conversation ended.
 func (c *conversation) brokenOff() error {
 	c.mu.Lock()
 	others := c.endedAmid

@@ -191,7 +191,7 @@ func tellRelisted(waiting []chan<- error, err error) {
 	}
 }
 
-// awaitStart lets a call wait while the server starts again that a call may have ended. What came of it shows in who is there then.
+// awaitStart lets a call wait while a server starts again that a call may have ended, startWait at most. The caller then finds the server up or down.
 func (s *server) awaitStart(ctx context.Context) error {
 	s.mu.Lock()
 	again := s.again

@@ -39,7 +39,7 @@ type Request struct {
 	Intend func(ctx context.Context, e audit.Entry, r wire.Request) (within time.Duration, err error)
 	// Settle makes the outcome durable. The answer is used only after that.
 	Settle func(ctx context.Context, e audit.Entry, end End) error
-	// AtMost is what a request can have used of which nobody knows it; nil: it counts as nothing.
+	// AtMost bounds what a request can have used where its provider did not say; nil: it counts as nothing.
 	AtMost func(wire.Request) wire.Usage
 	Price  func(model string) *wire.Price
 }
@@ -51,7 +51,7 @@ type End struct {
 	Took   time.Duration
 }
 
-// Do is an Ask.
+// Do makes the request. It has the form of an Ask.
 func (q *Request) Do(ctx context.Context, form wire.Form, body json.RawMessage) (json.RawMessage, error) {
 	r, err := wire.Parse(form, nil, body, wire.Allowed{})
 	if form.Provider() == wire.Anthropic {
@@ -102,7 +102,8 @@ func (q *Request) Do(ctx context.Context, form wire.Form, body json.RawMessage) 
 	return end.Answer.Body, cmp.Or(q.Settle(durable, e, end), end.Err)
 }
 
-// send sends the request, whose intent is on record. What is erased or withdrawn from here on finds it there; what was before does not leave, and neither does what got a label meanwhile.
+// send sends the request, whose intent is on record: who erases or withdraws the text from here on finds the request there. A text that was erased or withdrawn before does not leave, and
+// neither does one that meanwhile got a label which the model may not have.
 func (q *Request) send(ctx context.Context, model string, r wire.Request) (end End, used wire.Usage) {
 	labels, err := q.Labels()
 	if err == nil {
@@ -147,7 +148,7 @@ func AddDetail(detail json.RawMessage, more map[string]any) json.RawMessage {
 	return b
 }
 
-// MayHave tells whether a text with these labels may go to a model that may have those of may.
+// MayHave is an error unless a text with these labels may go to a model that may have those in may.
 func MayHave(may, labels []string) error {
 	for _, l := range labels {
 		if !slices.Contains(may, l) {
@@ -165,7 +166,7 @@ type Places struct {
 	of map[string]chan struct{}
 }
 
-// NewPlaces returns so many places for each.
+// NewPlaces returns places: so many for each who asks.
 func NewPlaces(atOnce int) *Places { return &Places{atOnce: atOnce, of: map[string]chan struct{}{}} }
 
 // Take takes one of somebody's places, once one is free. leave gives it back.

@@ -59,7 +59,7 @@ func CheckName(model string, answersAs []string, name string) error {
 		Try("An operator can list the name under answers_as of the model, if it is the same version.")
 }
 
-// UsageOf reads what an answer says that it used. It has not said it where a count is no number, or none that can be.
+// UsageOf reads what an answer says that it used. said is false where a count is no number, or an impossible one.
 func UsageOf(answer []byte) (u Usage, said bool) {
 	raw, ok := call.Get(answer, "usage")
 	if !ok || !call.IsObject(raw) {

@@ -423,8 +423,8 @@ func indexOf(object []byte, name string) string {
 	return string(v)
 }
 
-// placeOf is the place that a member says: the number that clients take it for, however it is written (0, 0.0, "0"), and 0 where it is not there; "" of what is none. Pieces
-// of one place are one text.
+// placeOf is the place that a member says: the number that clients take it for, however it is written (0, 0.0, "0"), and 0 where it is not there; "" where it is
+// no place. Pieces of one place are one text.
 func placeOf(object []byte, name string) string {
 	v, there := call.Get(object, name)
 	if !there || string(v) == "null" {
@@ -588,8 +588,8 @@ func (w *Window) Add(e Event) (out, text []byte, known int) {
 	return out, w.text[start:], known
 }
 
-// goesBack tells whether an event goes on with a block that was over. A client puts the text of each block together, and here text is looked at as it comes: of
-// blocks that take turns nobody would see the whole.
+// goesBack tells whether an event has text of an earlier block, after another block came or that one ended. A client puts the text of each block together, and
+// here text is looked at in the order in which it comes, so a secret in such a block would be seen in pieces only.
 func (w *Window) goesBack(e Event) (back bool) {
 	leave := func(to string) {
 		if w.block != "" && w.block != to {
