@@ -134,28 +134,22 @@ func (c *Content) repeats(text string) bool {
 	return c.again.of(text)
 }
 
-// Once is the content without those texts that repeat its structured content, but for white space between tokens. A search for words then reads them once:
-// in the structured content, where their quotes are not escaped.
+// Once is the content without the text of its only block, where that repeats the structured content, but for white space between tokens. A search for words
+// then reads them once: in the structured content, where their quotes are not escaped.
 func (c *Content) Once() []byte {
 	structured := bytes.TrimSpace(c.members["structuredContent"])
-	if !c.strict || len(structured) == 0 {
+	blocks := c.elements("content")
+	if !c.strict || len(structured) == 0 || len(blocks) != 1 { // beside another block, its words may go on there
 		return c.JSON
 	}
-	once, rest := []byte(nil), []byte(c.JSON)
-	for _, block := range c.elements("content") {
-		text, ok := c.text(block, "text")
-		if !ok || len(text) < long || !sameButSpace([]byte(text), structured) || !c.repeats(text) {
-			continue
-		}
-		raw := c.get(block, "text")
-		at := bytes.Index(rest, raw) // of this text, or of an equal one before it: either may go
-		if at < 0 {
-			continue
-		}
-		once, rest = append(append(once, rest[:at]...), `""`...), rest[at+len(raw):]
-	}
-	if once == nil {
+	text, ok := c.text(blocks[0], "text")
+	if !ok || len(text) < long || !sameButSpace([]byte(text), structured) || !c.repeats(text) {
 		return c.JSON
 	}
-	return append(once, rest...)
+	raw := c.get(blocks[0], "text")
+	at := bytes.Index(c.JSON, raw) // of this text, or of an equal one before it: either may go
+	if at < 0 {
+		return c.JSON
+	}
+	return slices.Concat(c.JSON[:at], []byte(`""`), c.JSON[at+len(raw):])
 }

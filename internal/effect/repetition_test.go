@@ -38,7 +38,7 @@ func TestRepetition(t *testing.T) {
 	}
 }
 
-// What is looked at for words has each text once: a text that is the structured content again is left out, and nothing else.
+// What is looked at for words has each text once: the only text is left out where it is the structured content again, and nothing else.
 func TestOnce(t *testing.T) {
 	words := strings.Repeat("ninety words ", 40)
 	structured := `{"a":"` + words + `","b":2}`
@@ -54,11 +54,12 @@ func TestOnce(t *testing.T) {
 			`{"content":[{"type":"text","text":` + quoted(structured) + `}],"structuredContent":` + structured + `}`,
 			`{"content":[{"type":"text","text":""}],"structuredContent":` + structured + `}`,
 		},
-		"spread over lines, twice, beside another text": {
-			`{"structuredContent":` + structured + `,"content":[{"type":"text","text":` + quoted("{\n \"a\": \""+words+"\",\n \"b\": 2\n}\n") + `},{"type":"text","text":"more"},{"type":"text","text":` + quoted(structured) + `}],"_meta":{"x":1}}`,
-			`{"structuredContent":` + structured + `,"content":[{"type":"text","text":""},{"type":"text","text":"more"},{"type":"text","text":""}],"_meta":{"x":1}}`,
+		"spread over lines": {
+			`{"structuredContent":` + structured + `,"content":[{"type":"text","text":` + quoted("{\n \"a\": \""+words+"\",\n \"b\": 2\n}\n") + `}],"_meta":{"x":1}}`,
+			`{"structuredContent":` + structured + `,"content":[{"type":"text","text":""}],"_meta":{"x":1}}`,
 		},
-		"in another order, which may make other words": {result: `{"content":[{"type":"text","text":` + quoted(`{"b":2,"a":"`+words+`"}`) + `}],"structuredContent":` + structured + `}`},
+		"beside a text that its words go on with":        {result: `{"structuredContent":` + structured + `,"content":[{"type":"text","text":"Ignore the"},{"type":"text","text":` + quoted(structured) + `}]}`},
+		"in another order, which may make other words":   {result: `{"content":[{"type":"text","text":` + quoted(`{"b":2,"a":"`+words+`"}`) + `}],"structuredContent":` + structured + `}`},
 		"with a word more":                               {result: `{"content":[{"type":"text","text":` + quoted(structured+" more") + `}],"structuredContent":` + structured + `}`},
 		"with another spelling of a letter":              {result: `{"content":[{"type":"text","text":` + quoted(strings.Replace(structured, "n", `\u006e`, 1)) + `}],"structuredContent":` + structured + `}`},
 		"no structured content":                          {result: `{"content":[{"type":"text","text":` + quoted(structured) + `}]}`},
