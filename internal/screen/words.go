@@ -236,7 +236,7 @@ func (s *reading) endWord(b []byte) {
 		switch {
 		case s.digits > 0 && s.digits < s.length && s.length <= 2*gramsOfWord:
 			word := b[s.start:min(len(b), s.start+4*gramsOfWord)]
-			if h := unleet(word); s.d.rules.maybe(h) && s.word(h) && digitBeforeLetter(word) {
+			if h := unleet(word); s.d.rules.maybe(h) && s.word(h) && standsForLetter(word) {
 				s.wants.respelled = true
 			}
 		case !s.prevKnown && s.length > 1 && s.d.rules.maybe(s.joined): // a word that was split
@@ -260,15 +260,16 @@ func (s *reading) endWord(b []byte) {
 	}
 }
 
-// digitBeforeLetter tells whether a digit of the word has a letter right behind it. Digits at the end number things (user5, step2): a rule knows the word
-// that they may stand for all the same, and they are no reason to read a whole page again.
-func digitBeforeLetter(b []byte) bool {
-	for i := 0; i+1 < len(b) && ascii[b[i]] != ' '; i++ {
-		if ascii[b[i]] == '0' && ascii[b[i+1]] >= 'a' {
+// standsForLetter tells whether a digit of the word, which a rule knows with letters for its digits, is there in place of a letter. One at the end may number things (user5, rule5), whose names a
+// rule knows in the plural alone: a rule knows the word all the same, and it is no reason to read a whole page again.
+func standsForLetter(b []byte) bool {
+	i := 0
+	for ; i < len(b) && ascii[b[i]] != ' '; i++ {
+		if ascii[b[i]] == '0' && i+1 < len(b) && ascii[b[i+1]] >= 'a' {
 			return true
 		}
 	}
-	return false
+	return i > 2 && b[i-1] != '5' && ascii[b[i-1]] == '0'
 }
 
 // unleet hashes a word in which digits stand for letters.
