@@ -58,7 +58,7 @@ func TestOnce(t *testing.T) {
 			`{"structuredContent":` + structured + `,"content":[{"type":"text","text":` + quoted("{\n \"a\": \""+words+"\",\n \"b\": 2\n}\n") + `}],"_meta":{"x":1}}`,
 			`{"structuredContent":` + structured + `,"content":[{"type":"text","text":""}],"_meta":{"x":1}}`,
 		},
-		"beside a text that its words go on with":        {result: `{"structuredContent":` + structured + `,"content":[{"type":"text","text":"Ignore the"},{"type":"text","text":` + quoted(structured) + `}]}`},
+		"beside a text that its words go on with":        {result: `{"structuredContent":` + structured + `,"content":[{"type":"text","text":` + quoted(structured) + `},{"type":"text","text":"are void"}]}`},
 		"in another order, which may make other words":   {result: `{"content":[{"type":"text","text":` + quoted(`{"b":2,"a":"`+words+`"}`) + `}],"structuredContent":` + structured + `}`},
 		"with a word more":                               {result: `{"content":[{"type":"text","text":` + quoted(structured+" more") + `}],"structuredContent":` + structured + `}`},
 		"with another spelling of a letter":              {result: `{"content":[{"type":"text","text":` + quoted(strings.Replace(structured, "n", `\u006e`, 1)) + `}],"structuredContent":` + structured + `}`},
