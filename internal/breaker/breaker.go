@@ -55,6 +55,10 @@ const (
 	pairsForAgent = 2
 	// remembered is for how long openings are counted.
 	remembered = time.Hour
+	// endsCount is for how long it counts that a call ended its server, whatever succeeds between: a row of failures alone would let an agent end a server again and again, with an easy call after each time.
+	endsCount = 10 * time.Minute
+	// maxEnds bounds how many of them are remembered of an agent at a server: more than fit into the time, as a server that ends soon is started later each time.
+	maxEnds = 256
 )
 
 // Kind is whose breaker it is.
@@ -143,9 +147,11 @@ type breaker struct {
 	tried  time.Time   // when the call that tries began
 	opened []time.Time // in the last hour
 
-	own         int    // of a pair: failures in a row that were of the agent's own calls, and not for want of the server
-	barred      string // the agent whose try of a server showed nothing: others go first
-	barredUntil time.Time
+	ends         []time.Time // of a pair: when its calls ended the server, in the last ten minutes
+	endsTooOften bool        // that is due to open it
+	own          int         // of a pair: failures in a row that were of the agent's own calls, and not for want of the server
+	barred       string      // the agent whose try of a server showed nothing: others go first
+	barredUntil  time.Time
 }
 
 // Breakers are all of them. The zero value isn't ready: New.
@@ -279,7 +285,7 @@ func (t *Try) End(r Result) []Event {
 	}
 	events := t.tried(r)
 	t.taken = nil
-	return append(events, t.b.count(t.agent, t.server, r, true)...)
+	return append(events, t.b.count(t.agent, t.server, r, t.b.now(), true)...)
 }
 
 // tried closes the breakers that the call tried, or opens them again.
@@ -336,7 +342,7 @@ func (k *breaker) fails(r Result) bool {
 }
 
 // count counts a result in the rows of failures. openings is false while the log is read, which has the openings itself.
-func (b *Breakers) count(of, server string, r Result, openings bool) (events []Event) {
+func (b *Breakers) count(of, server string, r Result, at time.Time, openings bool) (events []Event) {
 	if server == "" || r == Void || r == Starting {
 		return nil
 	}
@@ -353,15 +359,18 @@ func (b *Breakers) count(of, server string, r Result, openings bool) (events []E
 			k.hard, k.soft, k.own = 0, nil, 0
 			continue
 		}
-		if r == ExitedTogether && k.counted(b.rules.Failures) >= b.rules.Failures-1 && !b.suspect(k) {
-			continue
+		if r == Exited || r == ExitedTogether {
+			due := k.ended(at) >= b.rules.Failures-1 && (r == Exited || b.endsMost(k, at))
+			k.ends, k.endsTooOften = append(k.ends[max(0, len(k.ends)-maxEnds+1):], at), due && !k.open
 		}
 		if r != Unreachable && r != ExitedTogether {
 			k.own++
 		}
-		if _, blamed := k.soft[of]; r == Unreachable && !blamed {
+		switch _, blamed := k.soft[of]; {
+		case r == ExitedTogether && k.counted(b.rules.Failures) >= b.rules.Failures-1 && !b.suspect(k):
+		case r == Unreachable && !blamed:
 			k.hard++
-		} else { // what follows an agent's own failing call may be its doing
+		default: // what follows an agent's own failing call may be its doing
 			k.blame(of, 1)
 		}
 		if openings {
@@ -369,6 +378,22 @@ func (b *Breakers) count(of, server string, r Result, openings bool) (events []E
 		}
 	}
 	return events
+}
+
+// ended is how often the agent's calls ended the server in the last ten minutes.
+func (k *breaker) ended(now time.Time) int {
+	k.ends = slices.DeleteFunc(k.ends, func(at time.Time) bool { return now.Sub(at) > endsCount })
+	return len(k.ends)
+}
+
+// endsMost tells whether the server ended in calls of the pair's agent oftener than in every other's. As often isn't: the other may have caused it, and not have been counted yet.
+func (b *Breakers) endsMost(k *breaker, now time.Time) bool {
+	for _, other := range b.byName {
+		if other != k && other.kind == Pair && other.server == k.server && other.ended(now) >= k.ended(now) {
+			return false
+		}
+	}
+	return true
 }
 
 // suspect tells whether the pair's agent has failed oftener in a row at the server than every other. Where two are equal, neither is suspect: the
@@ -395,7 +420,7 @@ func (b *Breakers) openIfDue(k *breaker) []Event {
 	if k.open && k.kind == Pair { // a try of it failed
 		return b.openAgentIfDue(k)
 	}
-	if k.open || !k.due(b.rules.Failures) {
+	if k.open || !k.endsTooOften && !k.due(b.rules.Failures) {
 		return nil
 	}
 	cause := "calls failed in a row at the server " + k.server
@@ -406,6 +431,9 @@ func (b *Breakers) openIfDue(k *breaker) []Event {
 	}
 	if k.kind == Pair {
 		cause = "the agent's " + cause
+		if !k.due(b.rules.Failures) {
+			cause = "the agent's calls ended the server " + k.server + " again and again"
+		}
 	}
 	events := []Event{b.openNow(k, cause)}
 	if k.kind != Pair {
@@ -495,7 +523,7 @@ func (b *Breakers) make(kind Kind, of, server string) *breaker {
 
 func (b *Breakers) openNow(k *breaker, cause string) Event {
 	now := b.now()
-	k.open, k.since, k.wait, k.cause, k.trying = true, now, b.rules.Wait, cause, false
+	k.open, k.since, k.wait, k.cause, k.trying, k.endsTooOften = true, now, b.rules.Wait, cause, false, false
 	k.retry = now.Add(k.wait)
 	k.opened = append(slices.DeleteFunc(k.opened, func(at time.Time) bool { return now.Sub(at) > remembered }), now)
 	return k.event(k.name(), false)
@@ -512,7 +540,7 @@ func (k *breaker) name() string {
 }
 
 func (k *breaker) close() {
-	k.open, k.trying, k.hard, k.soft, k.own, k.barred, k.cause = false, false, 0, nil, 0, "", ""
+	k.open, k.trying, k.hard, k.soft, k.own, k.endsTooOften, k.barred, k.cause = false, false, 0, nil, 0, false, "", ""
 }
 
 func (k *breaker) event(name string, again bool) Event {

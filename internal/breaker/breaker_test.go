@@ -37,7 +37,7 @@ func (w *world) write(events []Event) {
 		if err != nil {
 			panic(err)
 		}
-		w.log = append(w.log, audit.Entry{Kind: audit.Change, Action: action, Agent: e.Agent, Detail: detail})
+		w.log = append(w.log, audit.Entry{At: w.at, Kind: audit.Change, Action: action, Agent: e.Agent, Detail: detail})
 	}
 }
 
@@ -47,7 +47,7 @@ func (w *world) call(agent, server string, r Result) bool {
 	if blocked != nil {
 		return false
 	}
-	e := audit.Entry{Kind: audit.Outcome, Action: "call", Agent: agent, Operation: server + ".tool", Decision: "ok"}
+	e := audit.Entry{At: w.at, Kind: audit.Outcome, Action: "call", Agent: agent, Operation: server + ".tool", Decision: "ok"}
 	if id, is := Model(server); is {
 		e.Operation = "model." + id
 	}
@@ -89,7 +89,7 @@ func TestWhatOpens(t *testing.T) {
 		"an agent that ends its program":   {[]call{{"a", "s", Exited, 5}, {"b", "s", Starting, 9}, {"c", "s", Starting, 9}}, []string{"a@s"}},
 		"and that doesn't start again":     {[]call{{"a", "s", Exited, 1}, {"a", "s", Unreachable, 9}, {"b", "s", Unreachable, 4}}, []string{"a@s"}},
 		"two agents that do":               {[]call{{"a", "s", Exited, 5}, {"b", "s", Exited, 5}}, []string{"a@s", "b@s"}},
-		"nobody knows which of two did":    {[]call{{"a", "s", ExitedTogether, 4}, {"b", "s", ExitedTogether, 4}, {"a", "s", ExitedTogether, 9}, {"b", "s", ExitedTogether, 9}}, nil},
+		"nobody knows which of two did":    {[]call{{"a", "s", ExitedTogether, 4}, {"b", "s", ExitedTogether, 4}, {"a", "s", ExitedTogether, 1}, {"b", "s", ExitedTogether, 2}, {"a", "s", ExitedTogether, 2}, {"b", "s", ExitedTogether, 1}}, nil},
 		"another agent's calls succeed":    {[]call{{"a", "s", ExitedTogether, 4}, {"b", "s", ExitedTogether, 4}, {"b", "s", Answered, 1}, {"b", "s", ExitedTogether, 1}, {"a", "s", ExitedTogether, 1}}, []string{"a@s"}},
 		"one ended it alone, too":          {[]call{{"a", "s", ExitedTogether, 4}, {"b", "s", ExitedTogether, 4}, {"a", "s", Exited, 1}}, []string{"a@s"}},
 		"which end no row":                 {[]call{{"b", "s", Unreachable, 4}, {"a", "s", Exited, 1}, {"a", "s", ExitedTogether, 1}, {"b", "s", Unreachable, 1}}, []string{"b@s", "s"}},
@@ -124,6 +124,60 @@ func TestWhatOpens(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Who ends a server again and again is shut out from it, whatever succeeds between, and at once when it does so again within ten minutes. Whose calls were under way is not, and a server that ends now and then shuts nobody out.
+func TestEndsCountWhateverSucceedsBetween(t *testing.T) {
+	open := func(w *world, want ...string) {
+		t.Helper()
+		if got := w.open(); !slices.Equal(got, want) {
+			t.Fatalf("open: %q, want %q", got, want)
+		}
+		again := New(func() time.Time { return w.at }, Rules{})
+		if due := again.Restore(w.log); due != nil || !reflect.DeepEqual(again.List(), w.b.List()) {
+			t.Fatalf("after a restart %+v: %+v, want %+v", due, again.List(), w.b.List())
+		}
+	}
+	w := newWorld()
+	end := func(gap time.Duration, others ...string) {
+		r := Exited
+		for _, other := range others {
+			r = ExitedTogether
+			w.call(other, "s", r)
+		}
+		w.call("a", "s", r)
+		for _, of := range append(others, "a") {
+			w.call(of, "s", Answered)
+		}
+		w.at = w.at.Add(gap)
+	}
+	for range 20 {
+		end(3 * time.Minute)
+		open(w)
+	}
+	w.at = w.at.Add(10 * time.Minute)
+	for range 4 {
+		end(time.Minute)
+		open(w)
+	}
+	end(0, "b") // with it the fifth of a's
+	open(w, "a@s")
+	w.at = w.at.Add(time.Minute)
+	if !w.call("a", "s", Answered) {
+		t.Fatal("a try is refused")
+	}
+	open(w)
+	end(0)
+	open(w, "a@s")
+	w.at = w.at.Add(time.Minute)
+	w.call("a", "s", Answered)
+	w.at = w.at.Add(10 * time.Minute)
+	for range 9 { // as often in a's as in b's
+		end(time.Second, "b")
+		open(w)
+	}
+	end(0)
+	open(w, "a@s") // it was a's alone
 }
 
 func TestOneCallTries(t *testing.T) {

@@ -74,6 +74,7 @@ func (b *Breakers) restoreChange(e *audit.Entry) {
 		wait = b.rules.Wait
 	}
 	k.open, k.since, k.retry, k.wait, k.cause, k.trying = true, v.Since, v.RetryAfter, wait, v.Cause, false
+	k.endsTooOften = false
 	k.opened = slices.DeleteFunc(k.opened, func(at time.Time) bool { return v.Since.Sub(at) > remembered })
 	if !v.Again && v.Opened > len(k.opened) { // a test counts for none
 		k.opened = append(k.opened, v.Since)
@@ -105,7 +106,7 @@ func (b *Breakers) restoreOutcome(e *audit.Entry) {
 	}
 	of := agent.Base(e.Agent)
 	if n := detail.Breaker; n != nil {
-		b.count(of, n.Server, n.Result, false)
+		b.count(of, n.Server, n.Result, e.At, false)
 		return
 	}
 	if e.Decision != "ok" || e.Action != "call" {

@@ -647,6 +647,38 @@ func TestAProgramThatOneAgentEnds(t *testing.T) {
 	w.sane()
 }
 
+// An agent that has an easy call succeed after each that makes a server's program exit is shut out from it all the same, also after a crash of the gateway, and others are served.
+func TestAnEasyCallAfterEachExit(t *testing.T) {
+	requireTool(t, sandbox.Probe().Tier != sandbox.None, "a kernel that holds the sandbox")
+	program := filepath.Join(t.TempDir(), "mortal")
+	if err := os.WriteFile(program, read(t, build(t, "sallyport.example/test/e2e/testdata/mortal")), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	p := newPlace(t, fmt.Sprintf("upstreams:\n  mortal: {command: [%s], timeout: 10s}\noperations:\n  mortal.get: {sensitivity: none, effect: read, output: trusted}\nbreakers: {failures: 3, wait: 5m}\n", program),
+		declaration("tester"), declaration("second"))
+	w := launch(t, p)
+	w.acceptDefinitions(anyDefinition)
+	tokens := map[string]string{"tester": w.token("tester"), "second": w.token("second")}
+	call := func(agent, arguments, code string) {
+		t.Helper()
+		a, err := w.client(w.agent, tokens[agent]).Call(context.Background(), client.Own, "mortal_get", json.RawMessage(arguments))
+		if err != nil || string(a.Verdict.Code) != code {
+			t.Fatalf("%s with %s: %+v, %v", agent, arguments, a, err)
+		}
+	}
+	for range 2 {
+		call("tester", `{"q":"die"}`, "upstream.failed")
+		call("tester", `{}`, "")
+	}
+	w.kill()
+	w = launch(t, p)
+	call("tester", `{}`, "")
+	call("tester", `{"q":"die"}`, "upstream.failed")
+	call("tester", `{}`, "breaker.open")
+	call("second", `{}`, "")
+	w.sane()
+}
+
 func sum(counts map[string]int) (n int) {
 	for _, c := range counts {
 		n += c
