@@ -15,15 +15,19 @@ func TestBreakersOnPages(t *testing.T) {
 	for range 5 {
 		w.g.RunEnded(t.Context(), "worker", "timeout", "")
 	}
-	const says, form = `<strong class="bad">open</strong> agent <a href="/agents/worker">worker</a>`, `action="/breakers/reset"`
+	const says, form = `<strong class="bad">open</strong>: agent <a href="/agents/worker">worker</a>`, `action="/breakers/reset"`
 	page := w.ask("viewer", "/", nil).Body.String()
 	contains(t, page, "Circuit breakers <small>1 open</small>", says, "its runs failed in a row. One call may try in ")
 	if strings.Contains(page, form) {
 		t.Error("a viewer may reset it")
 	}
 	contains(t, w.ask("viewer operator", "/", nil).Body.String(), form, `<input type="hidden" name="name" value="agent:worker">`)
-	contains(t, w.ask("viewer", "/agents/worker", nil).Body.String(), "Circuit breaker: "+says)
-	if strings.Contains(w.ask("viewer", "/agents/planner", nil).Body.String(), "Circuit breaker: ") {
+	of := w.ask("viewer", "/agents/worker", nil).Body.String()
+	contains(t, of, "Circuit breaker "+says)
+	if strings.Index(of, "Circuit breaker "+says) > strings.Index(of, "Approved by") {
+		t.Errorf("what keeps it from working is not said first:\n%s", of)
+	}
+	if strings.Contains(w.ask("viewer", "/agents/planner", nil).Body.String(), "Circuit breaker <strong") {
 		t.Error("it is on the page of another agent")
 	}
 

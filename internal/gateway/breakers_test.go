@@ -136,7 +136,7 @@ func TestOneAgentShutsNoServerForOthers(t *testing.T) {
 	w.mustRefuse(w.call("worker", "think"), fault.BreakerOpen)
 }
 
-// What one agent can have done to a server's program is its own: that it ended in its calls, and that it starts again. All are shut once no start succeeds.
+// What one agent can have done to a server's program counts for that agent alone: that it ended during its calls, and that it starts again. The server is shut for all once no start succeeds.
 func TestOneAgentEndsAServer(t *testing.T) {
 	w := newBreakerWorld(t)
 	ended := func(others bool) error {

@@ -93,7 +93,7 @@ func TestBuild(t *testing.T) {
 	}
 }
 
-// A call can have ended a conversation that had one. It is none's doing that a server ends which was not called, or that nobody is at its address.
+// A call can have ended the conversation that it was sent to. No call caused that a server ended which was not called, or that nobody is at its address.
 func TestWhatACallCanHaveEnded(t *testing.T) {
 	for name, c := range map[string]struct {
 		called bool
