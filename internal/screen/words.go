@@ -33,7 +33,7 @@ type reading struct {
 	letters       int
 	singles       int // words of one letter in a row
 	tags, marks   int // invisible characters that carry text
-	flag          bool
+	flag          int // such characters that may still belong to a flag
 
 	features [chunkRoom + 4*gramsOfWord]uint32
 	n        int
@@ -62,7 +62,7 @@ const (
 
 func (s *reading) begin() {
 	s.roll, s.h, s.joined, s.prev, s.before = 0, offset32, offset32, 0, 0
-	s.prevKnown, s.flag = false, false
+	s.prevKnown, s.flag = false, 0
 	s.start, s.length, s.digits, s.letters, s.singles, s.tags, s.marks = 0, 0, 0, 0, 0, 0, 0
 	s.n, s.words, s.chunks = 0, 0, 0
 	s.now = chunk{rule: -1}
@@ -199,15 +199,20 @@ func (s *reading) beyondASCII(b []byte, at int) int {
 	return n
 }
 
+// flagTags are the most such characters in a flag: two letters of a country, three of its part, and the end.
+const flagTags = 6
+
 // invisible counts the characters that show nothing and can carry text. A flag is a symbol followed by such characters, too.
 func (s *reading) invisible(r rune) {
 	switch {
 	case r == 0x1F3F4:
-		s.flag = true
+		s.flag = flagTags
 	case r >= 0xE0000 && r <= 0xE007F:
-		if !s.flag {
-			s.tags++
+		if s.flag > 0 {
+			s.flag--
+			break
 		}
+		s.tags++
 		if s.tags == 8 {
 			s.fire(s.d.rules.hiddenTags)
 		}
@@ -216,7 +221,7 @@ func (s *reading) invisible(r rune) {
 			s.fire(s.d.rules.hiddenMarks)
 		}
 	default:
-		s.flag = false
+		s.flag = 0
 	}
 }
 
