@@ -44,6 +44,9 @@ func TestScreeningPage(t *testing.T) {
 	at := func(i int64) string { return fmt.Sprintf("/audit/%d/judge", first+i) }
 	page := w.ask("auditor", "/audit/screening", nil).Body.String()
 	contains(t, page, "override-&lt;i&gt;x", "mail.&lt;b&gt;odd", `action="`+at(0)+`"`, `action="`+at(1)+`"`, `action="`+at(in)+`"`, "none judged yet", "2.5 above the threshold")
+	if strings.Index(page, "How often it is wrong") > strings.Index(page, "Screening looks for") {
+		t.Errorf("the figures are not first:\n%s", page)
+	}
 	if strings.Contains(page, at(out)) {
 		t.Error("a call that is not in the sample is shown")
 	}
