@@ -31,7 +31,7 @@ const (
 	// Exited: the server's program or session ended during the call, which can have caused that. It counts for the agent at this server alone.
 	Exited Result = "exited"
 	// ExitedTogether: it ended during calls of several agents, one of which can have caused it. It counts as Exited does, but it opens only the breaker of the agent that has more failures in a row
-	// at the server than any other: an agent whose calls succeed in between did not cause it.
+	// at the server than any other, or more such ends within ten minutes.
 	ExitedTogether Result = "exited_together"
 	// Starting: nothing was sent, since the server starts again after its calls can have ended it. It counts for nobody until a start fails, which is Unreachable.
 	Starting Result = "starting"
@@ -386,7 +386,7 @@ func (k *breaker) ended(now time.Time) int {
 	return len(k.ends)
 }
 
-// endsMost tells whether the server ended in calls of the pair's agent oftener than in every other's. As often isn't: the other may have caused it, and not have been counted yet.
+// endsMost tells whether the server ended in calls of the pair's agent oftener than in every other's. Where two are equal it is false: the other may have caused it, and not be counted yet.
 func (b *Breakers) endsMost(k *breaker, now time.Time) bool {
 	for _, other := range b.byName {
 		if other != k && other.kind == Pair && other.server == k.server && other.ended(now) >= k.ended(now) {

@@ -265,8 +265,8 @@ func (s *reading) endWord(b []byte) {
 	}
 }
 
-// standsForLetter tells whether a digit of the word, which a rule knows with letters for its digits, is there in place of a letter. One at the end may number things (user5, rule5), whose names a
-// rule knows in the plural alone: a rule knows the word all the same, and it is no reason to read a whole page again.
+// standsForLetter tells whether a digit of the word, which a rule knows with letters for its digits, is there in place of a letter. At the end a 5 may be a number (user5, rule5),
+// where the rules have the word in the plural alone: the word counts for the rules all the same, but is no reason to read the whole text again.
 func standsForLetter(b []byte) bool {
 	i := 0
 	for ; i < len(b) && ascii[b[i]] != ' '; i++ {
