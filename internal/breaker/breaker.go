@@ -475,7 +475,17 @@ func (k *breaker) due(needed int) bool {
 	if _, judge := Judge(k.server); judge && k.kind == Server {
 		return k.hard >= needed
 	}
-	return k.hard >= needed || k.counted(needed) >= needed && (k.kind != Server || len(k.soft) > 1)
+	return k.hard >= needed || k.counted(needed) >= needed && (k.kind != Server || k.failedAgents() > 1)
+}
+
+// failedAgents is how many agents' own calls failed. One whose call ended the server has none that counts yet.
+func (k *breaker) failedAgents() (n int) {
+	for _, soft := range k.soft {
+		if soft > 0 {
+			n++
+		}
+	}
+	return n
 }
 
 // counted is how many failures count.

@@ -371,6 +371,24 @@ func TestConcurrentTries(t *testing.T) {
 	}
 }
 
+// One agent's failures open no server's breaker, also where another agent's call ended the server: that is no failure like theirs.
+func TestAnEndIsNoOtherAgentsFailure(t *testing.T) {
+	w := newWorld()
+	w.call("b", "s", Unreachable)
+	w.call("b", "s", Unreachable)
+	w.call("c", "s", Exited)
+	for range 4 {
+		w.call("a", "s", Broken)
+	}
+	if blocked := w.b.Look("d", "s"); blocked != nil {
+		t.Errorf("%+v", blocked)
+	}
+	w.call("c", "s", Broken)
+	if w.b.Look("d", "s") == nil {
+		t.Error("two agents' calls failed, and the server's breaker is closed")
+	}
+}
+
 // TestTheLogHasTheState: whatever happens, breakers that are restored from the log are as those that wrote it.
 func TestTheLogHasTheState(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
