@@ -106,8 +106,7 @@ func (s *said) brought(use, text string) {
 func (s *said) noteFound(found session.Found) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all, _ := session.Session{Found: s.found}.AddFound(found)
-	s.found = all.Found
+	s.found, _ = s.found.With(found)
 }
 
 // forRelease is what a release can name that the session's row does not have.

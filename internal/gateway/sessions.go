@@ -802,12 +802,9 @@ func (g *Gateway) Release(ctx context.Context, id string, labels []flow.Label, b
 	e := audit.Entry{Action: "session.release", Actor: by, Reason: reason, Labels: words}
 	return g.changeEntry(ctx, id, e, func(s session.Session, e *audit.Entry) (session.Session, error) {
 		s, _ = s.AddFound(found)
-		detail := releasedDetail{Delivered: also}
+		detail := releasedDetail{Found: session.Found{}, Delivered: also}
 		for _, label := range labels {
 			if hashes := s.Found[label]; len(hashes) > 0 {
-				if detail.Found == nil {
-					detail.Found = session.Found{}
-				}
 				detail.Found[label] = hashes
 			}
 		}

@@ -346,26 +346,44 @@ func (s Session) Holds(l flow.Label) bool {
 	return slices.ContainsFunc(s.Labels, func(h flow.Held) bool { return h.Label == l })
 }
 
-// AddFound adds parts of requests that brought labels, and keeps maxFound of them at most. No decision rests on them, so the version stays. grew tells whether any is new.
+// AddFound adds parts of requests that brought labels. No decision rests on them, so the version stays. grew tells whether any is new.
 func (s Session) AddFound(found Found) (after Session, grew bool) {
-	all := maps.Clone(s.Found)
-	for l, hashes := range found {
-		for _, h := range hashes[max(0, len(hashes)-maxFound):] { // more than that of one request would be dropped anyway, and the store's only writer does this
-			if slices.Contains(all[l], h) {
-				continue
-			}
-			if all == nil {
-				all = Found{}
-			}
-			all[l], grew = append(slices.Clip(all[l]), h), true
-		}
+	s.Found, grew = s.Found.With(found)
+	return s, grew
+}
+
+// With is f and more, of which the newest maxFound are kept. grew tells whether any is new.
+func (f Found) With(more Found) (all Found, grew bool) {
+	if len(more) == 0 {
+		return f, false
+	}
+	all = maps.Clone(f)
+	if all == nil {
+		all = Found{}
+	}
+	for l, hashes := range more {
+		newest := hashes[max(0, len(hashes)-maxFound):] // more than that of one request would be dropped anyway, and the store's only writer does this
+		grew = all.add(l, newest) || grew
 	}
 	if !grew {
-		return s, false
+		return f, false
 	}
 	all.shorten(maxFound)
-	s.Found = all
-	return s, true
+	return all, true
+}
+
+// add adds the hashes of a label that are not there yet, and tells whether there were any. The map's copies share its lists, which stay as they are.
+func (f Found) add(l flow.Label, hashes []string) (grew bool) {
+	all := slices.Clip(f[l])
+	for _, h := range hashes {
+		if !slices.Contains(all, h) {
+			all, grew = append(all, h), true
+		}
+	}
+	if grew {
+		f[l] = all
+	}
+	return grew
 }
 
 // shorten drops the oldest hash of the label that has most of them, until there are at most so many in all.
@@ -396,22 +414,20 @@ func (s Session) IsReleased(l flow.Label, hash string) bool {
 // noteReleased counts what was found for these labels, and what has one of the further hashes, as released: it brings these labels no more.
 func (s Session) noteReleased(labels []flow.Label, also []string) Session {
 	released, found := maps.Clone(s.Released), maps.Clone(s.Found)
+	if released == nil {
+		released = Found{}
+	}
 	for _, l := range labels {
-		for _, h := range slices.Concat(also, found[l]) {
-			if slices.Contains(released[l], h) {
-				continue
-			}
-			if released == nil {
-				released = Found{}
-			}
-			released[l] = append(slices.Clip(released[l]), h)
-		}
+		released.add(l, also)
+		released.add(l, found[l])
 		if extra := len(released[l]) - maxReleased; extra > 0 {
 			released[l] = released[l][extra:]
 		}
 		delete(found, l)
 	}
-	s.Released, s.Found = released, found
+	if s.Found = found; len(released) > 0 {
+		s.Released = released
+	}
 	return s
 }
 
