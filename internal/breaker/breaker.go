@@ -296,7 +296,7 @@ func (t *Try) tried(r Result) (events []Event) {
 			continue
 		}
 		k.trying = false
-		if k.kind == Server && (r == Broken || r == Exited || r == ExitedTogether) { // its arguments can have caused that
+		if k.kind == Server && (r == Broken || r.exited()) { // its arguments can have caused that
 			t.b.bar(k, t.agent)
 			continue
 		}
@@ -330,6 +330,9 @@ func (r Result) Failed() bool {
 	return slices.Contains([]Result{Unreachable, Broken, Exited, ExitedTogether, Starting}, r)
 }
 
+// exited tells whether the server's program or session ended during the call.
+func (r Result) exited() bool { return r == Exited || r == ExitedTogether }
+
 // fails tells whether the result is a failure to this breaker.
 func (k *breaker) fails(r Result) bool {
 	switch r {
@@ -346,8 +349,9 @@ func (b *Breakers) count(of, server string, r Result, at time.Time, openings boo
 	if server == "" || r == Void || r == Starting {
 		return nil
 	}
+	counted := func(k *breaker) int { return k.counted(b.rules.Failures) }
 	for _, kind := range []Kind{Server, Pair} {
-		if kind == Server && (r == Exited || r == ExitedTogether) { // no failure of the server, and no success that ends a row of them; what fails next may be this agent's doing
+		if kind == Server && r.exited() { // no failure of the server, and no success that ends a row of them; what fails next may be this agent's doing
 			b.make(kind, of, server).blame(of, 0)
 			continue
 		}
@@ -359,15 +363,16 @@ func (b *Breakers) count(of, server string, r Result, at time.Time, openings boo
 			k.hard, k.soft, k.own = 0, nil, 0
 			continue
 		}
-		if r == Exited || r == ExitedTogether {
-			due := k.ended(at) >= b.rules.Failures-1 && (r == Exited || b.endsMost(k, at))
+		if r.exited() {
+			ended := func(k *breaker) int { return k.ended(at) }
+			due := ended(k) >= b.rules.Failures-1 && (r == Exited || b.exceedsOthers(k, ended))
 			k.ends, k.endsTooOften = append(k.ends[max(0, len(k.ends)-maxEnds+1):], at), due && !k.open
 		}
 		if r != Unreachable && r != ExitedTogether {
 			k.own++
 		}
 		switch _, blamed := k.soft[of]; {
-		case r == ExitedTogether && k.counted(b.rules.Failures) >= b.rules.Failures-1 && !b.suspect(k):
+		case r == ExitedTogether && counted(k) >= b.rules.Failures-1 && !b.exceedsOthers(k, counted):
 		case r == Unreachable && !blamed:
 			k.hard++
 		default: // what follows an agent's own failing call may be its doing
@@ -386,21 +391,11 @@ func (k *breaker) ended(now time.Time) int {
 	return len(k.ends)
 }
 
-// endsMost tells whether the server ended in calls of the pair's agent oftener than in every other's. Where two are equal it is false: the other may have caused it, and not be counted yet.
-func (b *Breakers) endsMost(k *breaker, now time.Time) bool {
+// exceedsOthers tells whether the count is higher for this pair than for every other agent's at the server. Where two are equal it is false for both: the other's call may have ended
+// with this one, and not be counted yet.
+func (b *Breakers) exceedsOthers(k *breaker, count func(*breaker) int) bool {
 	for _, other := range b.byName {
-		if other != k && other.kind == Pair && other.server == k.server && other.ended(now) >= k.ended(now) {
-			return false
-		}
-	}
-	return true
-}
-
-// suspect tells whether the pair's agent has failed oftener in a row at the server than every other. Where two are equal, neither is suspect: the
-// other's call may have ended with this one and not be counted yet.
-func (b *Breakers) suspect(k *breaker) bool {
-	for _, other := range b.byName {
-		if other != k && other.kind == Pair && other.server == k.server && other.counted(b.rules.Failures) >= k.counted(b.rules.Failures) {
+		if other != k && other.kind == Pair && other.server == k.server && count(other) >= count(k) {
 			return false
 		}
 	}
