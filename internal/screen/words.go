@@ -89,7 +89,7 @@ func (s *reading) read(b []byte) {
 		}
 		f := ascii[c]
 		if f != ' ' {
-			i = s.plain(b, i)
+			i = s.asciiRun(b, i)
 			continue
 		}
 		if s.length > 0 {
@@ -114,8 +114,8 @@ func (s *reading) read(b []byte) {
 	s.judge()
 }
 
-// plain adds the letters and digits of ASCII that stand in a row from there on to the word, as letter does, and returns where they end.
-func (s *reading) plain(b []byte, i int) int {
+// asciiRun adds the ASCII letters and digits that stand in a row from i on to the word, as letter does, and returns where they end.
+func (s *reading) asciiRun(b []byte, i int) int {
 	if s.length == 0 {
 		s.start = i
 	}

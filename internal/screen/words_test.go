@@ -19,7 +19,7 @@ func FuzzLettersInARow(f *testing.F) {
 			}
 		}
 		b := []byte(s)[:min(len(s), 8*gramsOfWord)]
-		end := row.plain(b, 0)
+		end := row.asciiRun(b, 0)
 		for i := 0; i < end; i++ {
 			single.letter(uint32(ascii[b[i]]), i)
 		}

@@ -57,7 +57,7 @@ func (f *Face) Problem(ctx context.Context, err error) *Problem {
 
 // Refuse answers with the error: as a problem, or in the form of the face's own.
 func (f *Face) Refuse(w http.ResponseWriter, r *http.Request, err error) {
-	p := f.Problem(r.Context(), err)
+	p := f.Problem(r.Context(), err) // also logs the error
 	if f.Answer != nil {
 		f.Answer(w, r, err)
 		return

@@ -11,8 +11,8 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// most bounds how many folders, and how many files, the answers of the file server are about.
-const most = 1500
+// maxPaths bounds how many folders, and how many files, the file server is asked about.
+const maxPaths = 1500
 
 // asked is one call.
 type asked struct {
@@ -140,10 +140,10 @@ func fileCalls(folder string) ([]asked, error) {
 		}
 		about := map[string]any{"path": path}
 		switch {
-		case e.IsDir() && folders < most && path != folder:
+		case e.IsDir() && folders < maxPaths && path != folder:
 			folders++
 			calls = append(calls, asked{"list_directory", about}, asked{"list_directory_with_sizes", about}, asked{"directory_tree", about}, asked{"search_files", map[string]any{"path": path, "pattern": "**/*.txt"}})
-		case e.Type().IsRegular() && read < most && source(filepath.ToSlash(path)) != "":
+		case e.Type().IsRegular() && read < maxPaths && source(filepath.ToSlash(path)) != "":
 			read++
 			calls = append(calls, asked{"get_file_info", about}, asked{"read_text_file", map[string]any{"path": path, "head": 40}})
 		}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"net/http"
 	"slices"
 	"sync"
@@ -138,9 +139,7 @@ func AddDetail(detail json.RawMessage, more map[string]any) json.RawMessage {
 			return detail
 		}
 	}
-	for name, v := range more {
-		all[name] = v
-	}
+	maps.Copy(all, more)
 	b, err := json.Marshal(all)
 	if err != nil {
 		return detail
