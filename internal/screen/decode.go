@@ -3,7 +3,10 @@ package screen
 import (
 	"bytes"
 	"encoding/base64"
+	"encoding/binary"
 	"encoding/hex"
+	"math/bits"
+	"slices"
 	"unicode/utf16"
 	"unicode/utf8"
 )
@@ -15,42 +18,52 @@ func escaped(b []byte) bool {
 
 // unescape appends b to dst with its escapes undone, and says whether there were any. The text never grows.
 func unescape(dst, b []byte) (out []byte, any bool) {
-	for len(b) > 0 {
-		i := bytes.IndexAny(b[:min(len(b), 64)], `\%&`)
-		switch {
-		case i < 0:
-			i = min(len(b), 64)
-			dst, b = append(dst, b[:i]...), b[i:]
-			continue
-		case i > 0:
-			dst, b = append(dst, b[:i]...), b[i:]
+	dst = slices.Grow(dst, len(b)+8)
+	for i := 0; i < len(b); {
+		if i+8 <= len(b) { // eight bytes at a time, as far as they can't begin an escape
+			w := binary.LittleEndian.Uint64(b[i:])
+			n := bits.TrailingZeros64(marksIn(w)) / 8 // 8 where none can
+			dst = binary.LittleEndian.AppendUint64(dst, w)
+			dst = dst[:len(dst)-8+n]
+			if i += n; n == 8 {
+				continue
+			}
 		}
 		var n int
 		var r rune
 		raw := false // a byte, not a character
-		switch b[0] {
+		switch b[i] {
 		case '\\':
-			n, r, raw = backslash(b)
+			n, r, raw = backslash(b[i:])
 		case '%':
-			if n, r = hexByte(b, 1); n > 0 {
+			if n, r = hexByte(b[i:], 1); n > 0 {
 				raw = true
 			}
 		case '&':
-			n, r = entity(b)
+			n, r = entity(b[i:])
 		}
-		if n == 0 {
-			dst, b = append(dst, b[0]), b[1:]
-			continue
+		switch {
+		case n == 0:
+			dst, n = append(dst, b[i]), 1
+		case raw:
+			any, dst = true, append(dst, byte(r))
+		default:
+			any, dst = true, utf8.AppendRune(dst, r)
 		}
-		any = true
-		if raw {
-			dst = append(dst, byte(r))
-		} else {
-			dst = utf8.AppendRune(dst, r)
-		}
-		b = b[n:]
+		i += n
 	}
 	return dst, any
+}
+
+const (
+	ones  = 0x0101010101010101
+	highs = 0x80 * ones
+)
+
+// marksIn marks the high bit of the first of eight bytes that is \, % or &; bytes above it may be marked though they are none of these. It is 0 where no byte is.
+func marksIn(w uint64) uint64 {
+	x, y, z := w^'\\'*ones, w^'%'*ones, w^'&'*ones
+	return ((x-ones)&^x | (y-ones)&^y | (z-ones)&^z) & highs
 }
 
 func digit(c byte) rune {

@@ -35,11 +35,18 @@ type step struct{ class, gap int }
 type place struct {
 	at    uint32 // its index among all steps
 	gap   uint32 // the most words after the step before; of the first step any
+	reach uint32 // within how many words the next step has to follow; of the last step 0
 	fires int32  // the rule that is met with it; -1: steps follow
 }
 
 // anyGap lets a first step follow whatever came before.
 const anyGap = math.MaxUint32
+
+// wanted is what the rules do with a word.
+type wanted struct {
+	places, firsts    []place // the steps that want it, later steps of a rule first, and the first steps among them
+	reversed, rotated bool    // it is a word in another spelling
+}
 
 // mark is a text, in small letters, that is looked for as it stands.
 type mark struct {
@@ -58,7 +65,7 @@ type rules struct {
 	classes map[string]int
 	slots   []slot // open addressing by hash
 	bloom   [1024]uint64
-	lists   [][]uint8 // classes of a slot
+	words   []wanted
 	opens   [256]bool // bytes with which marks begin
 	marks   []mark
 
@@ -68,13 +75,14 @@ type rules struct {
 
 type slot struct {
 	hash uint32
-	list uint32 // index of lists, plus one
+	word uint32 // index of words, plus one
 }
 
 // met says where each step of each rule was last reached, by the number of the word. Numbers only rise, so that nothing has to be cleared.
 type met struct {
-	at   uint32
-	last []uint32
+	at    uint32
+	until uint32 // beyond this word no step can follow another, unless one is reached before
+	last  []uint32
 }
 
 // apart is more than any rule spans: what an earlier text reached is out of reach for the next.
@@ -82,7 +90,7 @@ const apart = maxSteps * (maxGap + 2)
 
 func (m *met) begin() {
 	if m.at > 1<<31 {
-		m.at = 0
+		m.at, m.until = 0, 0
 		clear(m.last)
 	}
 	m.at += apart
@@ -90,39 +98,43 @@ func (m *met) begin() {
 
 func (r *rules) maybe(h uint32) bool { return r.bloom[h>>6&1023]>>(h&63)&1 != 0 }
 
-func (r *rules) find(h uint32) []uint8 {
+// find returns what rules do with a word; nil: they don't know it.
+func (r *rules) find(h uint32) *wanted {
 	for i := h; ; i++ {
 		s := &r.slots[i&uint32(len(r.slots)-1)]
-		if s.list == 0 {
+		if s.word == 0 {
 			return nil
 		}
 		if s.hash == h {
-			return r.lists[s.list-1]
+			return &r.words[s.word-1]
 		}
 	}
 }
 
-// word takes the rules a step further that want this word.
+// word takes the rules a step further that want this word, and reports whether there are any.
 func (s *reading) word(h uint32) bool {
-	classes := s.d.rules.find(h)
-	for _, c := range classes {
-		switch int(c) {
-		case s.d.rules.reversed:
-			s.wants.reversed = true
-		case s.d.rules.rotated:
-			s.wants.rotated = true
+	w := s.d.rules.find(h)
+	if w == nil {
+		return false
+	}
+	s.wants.reversed = s.wants.reversed || w.reversed
+	s.wants.rotated = s.wants.rotated || w.rotated
+	places := w.places
+	if s.met.at > s.met.until { // nothing was begun that it could go on with
+		places = w.firsts
+	}
+	for i := range places {
+		p := &places[i]
+		if p.gap != anyGap && s.met.at-s.met.last[p.at-1]-1 > p.gap {
+			continue
 		}
-		for _, p := range s.d.rules.of[c] {
-			if p.gap != anyGap && s.met.at-s.met.last[p.at-1]-1 > p.gap {
-				continue
-			}
-			s.met.last[p.at] = s.met.at
-			if p.fires >= 0 {
-				s.fire(p.fires)
-			}
+		s.met.last[p.at] = s.met.at
+		s.met.until = max(s.met.until, s.met.at+p.reach)
+		if p.fires >= 0 {
+			s.fire(p.fires)
 		}
 	}
-	return len(classes) > 0
+	return true
 }
 
 // mark looks for the marks that begin here.
@@ -310,6 +322,8 @@ func (p *parser) steps(r *rule, fields []string) error {
 		}
 		if i == len(steps)-1 {
 			at.fires = int32(len(p.r.all))
+		} else {
+			at.reach = uint32(steps[i+1].gap) + 1
 		}
 		p.r.of[c] = append(p.r.of[c], at)
 	}
@@ -360,15 +374,36 @@ func (r *rules) index(words map[uint32][]uint8) {
 		size *= 2
 	}
 	r.slots = make([]slot, size)
+	of := map[string]uint32{} // words of the same classes share what is done with them
 	for h, classes := range words {
-		r.lists = append(r.lists, classes)
+		at, ok := of[string(classes)]
+		if !ok {
+			r.words = append(r.words, r.want(classes))
+			at = uint32(len(r.words))
+			of[string(classes)] = at
+		}
 		i := h
-		for r.slots[i&uint32(size-1)].list != 0 {
+		for r.slots[i&uint32(size-1)].word != 0 {
 			i++
 		}
-		r.slots[i&uint32(size-1)] = slot{h, uint32(len(r.lists))}
+		r.slots[i&uint32(size-1)] = slot{h, at}
 		r.bloom[h>>6&1023] |= 1 << (h & 63)
 	}
+}
+
+// want puts together what the rules do with a word of these classes.
+func (r *rules) want(classes []uint8) (w wanted) {
+	for _, c := range classes {
+		w.reversed = w.reversed || int(c) == r.reversed
+		w.rotated = w.rotated || int(c) == r.rotated
+		for _, p := range r.of[c] {
+			w.places = append(w.places, p)
+			if p.gap == anyGap {
+				w.firsts = append(w.firsts, p)
+			}
+		}
+	}
+	return w
 }
 
 // rotate turns each letter by 13, in place.
