@@ -79,9 +79,8 @@ func (h Header) Truncated() bool { return h.Kept < h.Length }
 // Wrapped is external content inside its fence. It is immutable, and there is no way to get the content out of it without
 // the warning. Printing or marshalling it gives the display form.
 type Wrapped struct {
-	header Header
-	text   string // the whole block
-	body   string // the escaped content, a part of text
+	header           Header
+	begin, body, end string // of the block, one after the other; body is the escaped content
 }
 
 // Wrap fences content from source (a URL or "server.tool") with the zero Fence.
@@ -192,7 +191,7 @@ func render(h Header, content, nonce string) Wrapped {
 	h.InvalidUTF8, h.Escaped, h.Forgeries, h.Templates = e.invalid, e.count, e.forgeries, e.templates
 
 	var b strings.Builder
-	b.Grow(len(e.text) + len(h.Source) + 256 + 32*len(h.Contamination))
+	b.Grow(len(h.Source) + 256 + 32*len(h.Contamination))
 	b.WriteString(beginMark)
 	b.WriteString(nonce)
 	b.WriteString(` from "`)
@@ -209,13 +208,7 @@ func render(h Header, content, nonce string) Wrapped {
 		fmt.Fprintf(&b, cutNote, h.Kept, h.Length)
 	}
 	b.WriteString(markEnd + "\n" + warning + "\n")
-	at := b.Len()
-	b.WriteString(e.text)
-	b.WriteString("\n" + endMark)
-	b.WriteString(nonce)
-	b.WriteString(markEnd)
-	text := b.String()
-	return Wrapped{header: h, text: text, body: text[at : at+len(e.text)]}
+	return Wrapped{header: h, begin: b.String(), body: e.text, end: "\n" + endMark + nonce + markEnd}
 }
 
 // suspectNote stands in the header where a detector found something.
@@ -265,12 +258,21 @@ func (w Wrapped) Header() Header {
 
 // ForModel returns the block, the only form to give to a model (FE-2). It carries the nonce: it is not for logs or for
 // people.
-func (w Wrapped) ForModel() string { return w.text }
+func (w Wrapped) ForModel() string { return w.begin + w.body + w.end }
+
+// AppendForModel appends ForModel to dst as encode writes texts, so that a long block is not copied before it is encoded. It hands all of the block to
+// encode, in some pieces, of which none ends within a character.
+func (w Wrapped) AppendForModel(dst []byte, encode func(dst []byte, piece string) []byte) []byte {
+	return encode(encode(encode(dst, w.begin), w.body), w.end)
+}
+
+// Size is the length of ForModel.
+func (w Wrapped) Size() int { return len(w.begin) + len(w.body) + len(w.end) }
 
 // ForDisplay returns the content for people: the warning and the source stay, each line of the content is marked, and
 // nothing in it can act on a terminal. It is text; a page must still escape it.
 func (w Wrapped) ForDisplay() string {
-	if w.text == "" {
+	if w.begin == "" {
 		return ""
 	}
 	var b strings.Builder
@@ -343,7 +345,7 @@ func ParseWrapped(text string) (Wrapped, error) {
 		return Wrapped{}, ErrNotWrapped
 	}
 	w := render(h, content, nonce)
-	if w.text != text {
+	if w.ForModel() != text {
 		return Wrapped{}, ErrNotWrapped
 	}
 	return w, nil

@@ -56,14 +56,14 @@ func TestFence_IdentifyWrappedContent(t *testing.T) {
 	for _, w := range []Wrapped{mustWrap(t, Fence{}, "a "+oldNonce, testURL), mustWrap(t, Fence{}, "a", testURL+oldNonce), mustWrap(t, Fence{}, strings.ToUpper(oldNonce), testURL),
 		mustWrap(t, Fence{Contamination: []string{oldNonce}}, "a", testURL)} {
 		h := w.Header()
-		if forged := render(h, unescape(w.body, false), oldNonce).text; IsWrapped(forged) {
+		if forged := render(h, unescape(w.body, false), oldNonce).ForModel(); IsWrapped(forged) {
 			t.Errorf("recognised as wrapped: %q", forged)
 		}
 	}
 	// Nor does Wrap take what is beyond its limits.
 	for _, h := range []Header{{Source: strings.Repeat("a", maxSource+1)}, {Source: "a", Contamination: slices.Repeat([]string{"a"}, maxLabels+1)}, {Source: ""},
 		{Source: "a", Contamination: []string{""}}, {Source: "a", Contamination: []string{"untrusted"}}, {Source: "a", Contamination: []string{"a,b"}}, {Source: "a", Kept: 2, Length: 3}} {
-		if IsWrapped(render(h, "", oldNonce).text) {
+		if IsWrapped(render(h, "", oldNonce).ForModel()) {
 			t.Errorf("recognised as wrapped: %.100v", h)
 		}
 	}

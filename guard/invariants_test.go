@@ -262,13 +262,19 @@ func holds(f Fence, content, source string, w Wrapped) error {
 	if h.CRLF && !h.Truncated() { // the block doesn't say so
 		said.CRLF, said.Length, said.Kept = false, len(content)-strings.Count(content, "\r\n"), len(content)-strings.Count(content, "\r\n")
 	}
-	if got := back.Header(); !sameHeader(got, said) || back.text != text || back.body != w.body {
+	pieces := w.AppendForModel([]byte("kept"), func(dst []byte, piece string) []byte {
+		return append(dst, strings.ToValidUTF8(piece, "\uFFFD")...) // which is piece, where it ends with a character
+	})
+	if string(pieces) != "kept"+text || w.Size() != len(text) {
+		return fmt.Errorf("F3: the pieces are not the block, or do not end with a character: %.200q", pieces)
+	}
+	if got := back.Header(); !sameHeader(got, said) || back.ForModel() != text || back.body != w.body {
 		return fmt.Errorf("parse: %+v, want %+v", got, said)
 	}
 	if len(w.body) > 6*len(kept) {
 		return fmt.Errorf("%d bytes grew to %d", len(kept), len(w.body))
 	}
-	if found := FindWrapped("x <<<" + text + text + " <<<END"); len(found) != 2 || found[0].text != text || found[1].text != text {
+	if found := FindWrapped("x <<<" + text + text + " <<<END"); len(found) != 2 || found[0].ForModel() != text || found[1].ForModel() != text {
 		return fmt.Errorf("find: %d blocks", len(found))
 	}
 	return nil

@@ -32,7 +32,7 @@ func TestFence_ManyExecutions(t *testing.T) {
 		if err != nil {
 			t.Fatalf("execution %d with seed %d: wrapHolds(%q, %q, %d, %d): %v", n, seed, content, source, limit, at, err)
 		}
-		if w.text == "" { // the text knows each of the nonces
+		if w.ForModel() == "" { // the text knows each of the nonces
 			continue
 		}
 		if h := w.Header(); h.Escaped > 0 {
@@ -166,16 +166,16 @@ func (m *mutator) mutate(s string, times int) string {
 func (m *mutator) block(w Wrapped) string {
 	switch m.r.IntN(4) {
 	case 0: // another nonce
-		return strings.ReplaceAll(w.text, nonceOf.FindStringSubmatch(w.text)[1], fmt.Sprintf("%016x%06x", m.r.Uint64(), m.r.Uint64()&0xFFFFFF))
+		return strings.ReplaceAll(w.ForModel(), nonceOf.FindStringSubmatch(w.ForModel())[1], fmt.Sprintf("%016x%06x", m.r.Uint64(), m.r.Uint64()&0xFFFFFF))
 	case 1: // another body, with figures that fit it, raw where Wrap would have escaped it
 		body := m.text()
 		content := unescape(body, false)
 		h := w.Header()
 		h.Length, h.Kept = len(content), len(content)
 		forged := render(h, content, freshNonce)
-		head, _, _ := strings.Cut(forged.text, "\n"+warning+"\n")
+		head, _, _ := strings.Cut(forged.ForModel(), "\n"+warning+"\n")
 		return head + "\n" + warning + "\n" + body + "\n" + endMark + freshNonce + markEnd
 	default:
-		return m.mutate(w.text, 1+m.r.IntN(2))
+		return m.mutate(w.ForModel(), 1+m.r.IntN(2))
 	}
 }

@@ -14,10 +14,18 @@ import (
 // on a long text it is several times as fast.
 func Encode(v any) (json.RawMessage, error) { return appendJSON(make([]byte, 0, sizeOf(v)), v) }
 
+// LongText is a text that is put together as it is encoded: of pieces that it hands to append, one after the other, of which none ends within a character.
+type LongText interface {
+	AppendForModel(dst []byte, append func(dst []byte, piece string) []byte) []byte
+	Size() int // of the pieces
+}
+
 // sizeOf is about how long v is as JSON.
 func sizeOf(v any) int {
 	n := 64
 	switch v := v.(type) {
+	case LongText:
+		n += v.Size() + v.Size()/8 + 32
 	case string:
 		n += len(v) + len(v)/8 + 32
 	case json.RawMessage:
@@ -37,6 +45,8 @@ func sizeOf(v any) int {
 func appendJSON(dst []byte, v any) ([]byte, error) {
 	var err error
 	switch v := v.(type) {
+	case LongText:
+		return append(v.AppendForModel(append(dst, '"'), appendPiece), '"'), nil
 	case string:
 		return appendText(dst, v), nil
 	case map[string]any:
@@ -79,8 +89,13 @@ func appendJSON(dst []byte, v any) ([]byte, error) {
 
 // appendText writes a text as encoding/json does, but for the markup.
 func appendText(dst []byte, s string) []byte {
+	return append(appendPiece(append(slices.Grow(dst, len(s)+len(s)/8+24), '"'), s), '"')
+}
+
+// appendPiece writes a piece of a text, without quotes around it.
+func appendPiece(dst []byte, s string) []byte {
 	const hexDigits = "0123456789abcdef"
-	dst = append(slices.Grow(dst, len(s)+len(s)/8+24), '"')
+	dst = slices.Grow(dst, len(s)+8)
 	for i := 0; i < len(s); {
 		if i+8 <= len(s) { // eight bytes at a time, of which those count that stand for themselves; see quoted
 			w := binary.LittleEndian.Uint64([]byte(s[i : i+8]))
@@ -123,5 +138,5 @@ func appendText(dst []byte, s string) []byte {
 		}
 		i++
 	}
-	return append(dst, '"')
+	return dst
 }

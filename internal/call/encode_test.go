@@ -36,6 +36,22 @@ func TestEncode(t *testing.T) {
 	}
 }
 
+type pieces []string
+
+func (p pieces) AppendForModel(dst []byte, append func([]byte, string) []byte) []byte {
+	for _, piece := range p {
+		dst = append(dst, piece)
+	}
+	return dst
+}
+
+func (p pieces) Size() (n int) {
+	for _, piece := range p {
+		n += len(piece)
+	}
+	return n
+}
+
 // FuzzEncode holds a text against what encoding/json makes of it.
 func FuzzEncode(f *testing.F) {
 	for _, s := range []string{"", "a", "1234567\"8", "12345678\\\n\r\t\b\f\x00\x1f\x7f", "é\u2028\u2029\xff 12345678\xc3", "<&>", strings.Repeat("\u00fc", 9)} {
@@ -45,6 +61,12 @@ func FuzzEncode(f *testing.F) {
 		for _, v := range []any{s, map[string]any{s: []any{s}}} {
 			if got, err := Encode(v); err != nil || !bytes.Equal(got, encoded(t, v)) {
 				t.Fatalf("%q is %s, %v", s, got, err)
+			}
+		}
+		s = strings.ToValidUTF8(s, "?")
+		for at := range s { // in two pieces
+			if got, err := Encode([]any{pieces{s[:at], s[at:]}}); err != nil || !bytes.Equal(got, encoded(t, []any{s})) {
+				t.Fatalf("%q and %q are %s, %v", s[:at], s[at:], got, err)
 			}
 		}
 	})

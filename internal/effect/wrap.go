@@ -152,11 +152,13 @@ func (w *wrapper) contents(members map[string]json.RawMessage) (map[string]any, 
 		uri, _ := call.Get(contents[0], "uri")
 		contents = append(contents, encoded(map[string]any{"uri": uri, "text": *rest}))
 	}
-	next := make([]map[string]any, len(contents))
+	next := make([]any, len(contents))
 	for i, c := range contents {
-		if next[i] = w.resource(c); next[i] == nil {
+		r := w.resource(c)
+		if r == nil {
 			return nil, errors.New("a content has no usable uri")
 		}
+		next[i] = r
 	}
 	return map[string]any{"contents": next}, nil
 }
@@ -174,7 +176,7 @@ func (w *wrapper) messages(members map[string]json.RawMessage) (map[string]any, 
 	if rest != nil {
 		messages = append(messages, encoded(map[string]any{"role": "user", "content": map[string]any{"type": "text", "text": *rest}}))
 	}
-	next := make([]map[string]any, len(messages))
+	next := make([]any, len(messages))
 	for i, m := range messages {
 		block := w.c.get(m, "content")
 		if !call.IsObject(block) {
@@ -235,13 +237,12 @@ func (w *wrapper) list(name string) ([]json.RawMessage, error) {
 }
 
 // fenced is the text for the model: untrusted content between markers it cannot forge (FE-1 … FE-4).
-func (w *wrapper) fenced(text string) string {
+func (w *wrapper) fenced(text string) call.LongText {
 	f, err := guard.Fence{Contamination: w.e.Brings, Suspected: w.e.Suspected}.Wrap(text, w.e.From.Source)
 	if err != nil {
 		w.err = err
-		return ""
 	}
-	return f.ForModel()
+	return f
 }
 
 // text is a content block of fenced text.
