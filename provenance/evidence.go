@@ -259,20 +259,24 @@ func (o *observer) named(records []record) [][]namedBy {
 					in[h] = append(in[h], i)
 				}
 			}
-			switch fm, ok := o.form(f); {
-			case f.of.class.trusted() && f.of.idOrNumber && !(hasID && f.of.number) && o.cached(question{value: f.text, id: true}, func() bool { return o.request.givesID(f.text, o.p.IDKind) }):
+			if f.of.class.trusted() && f.of.idOrNumber && !(hasID && f.of.number) && o.cached(question{value: f.text, id: true}, func() bool { return o.request.givesID(f.text, o.p.IDKind) }) {
+				fm, ok := o.form(f)
 				add(hits, hit{id: true}, fm, ok)
-			case !f.of.listed && !(o.trusted && o.p.Names == nil): // it names none
-			case ok && o.request.hasName(fm) && o.requestNames(f.text, f.of.author):
+				continue
+			}
+			if !f.of.listed && !(o.trusted && o.p.Names == nil) { // it names none
+				continue
+			}
+			if fm, ok := o.form(f); ok && o.request.hasName(fm) && o.requestNames(f.text, f.of.author) {
 				if !o.echoes(f.text) {
 					add(hits, hit{field: f.of.name, list: f.of.listed}, fm, ok)
 				}
-			default:
-				for _, name := range shortNames(f.text) {
-					if o.requestNames(name, f.of.author) && !o.echoes(name) {
-						fm, ok := formOf(name)
-						add(loose, hit{field: f.of.name, list: f.of.listed}, fm, ok)
-					}
+				continue
+			}
+			for _, name := range shortNames(f.text) {
+				if o.requestNames(name, f.of.author) && !o.echoes(name) {
+					fm, ok := formOf(name)
+					add(loose, hit{field: f.of.name, list: f.of.listed}, fm, ok)
 				}
 			}
 		}
@@ -423,21 +427,33 @@ func (o *observer) place(name string) *place {
 	return p
 }
 
-// form is the form of a field's text, looked for once. The names of members are the same in most records.
-func (o *observer) form(f *field) (fm form, ok bool) {
-	if !f.read {
-		known := false
-		if f.key {
-			f.form, known = o.names[f.text]
-		}
-		if !known {
-			f.form, _ = formOf(f.text)
-		}
-		if f.read = true; f.key && !known && len(f.text) <= maxValue {
-			o.names[f.text] = f.form
+// kind is the kind of a field's form, looked for once: most texts that an outsider may have written are not kept, so nobody folds them. The names of
+// members are the same in most records.
+func (o *observer) kind(f *field) kind {
+	if f.read {
+		return f.form.kind
+	}
+	f.read = true
+	if f.key {
+		if known, ok := o.names[f.text]; ok {
+			f.form, f.folded = known, true
+			return known.kind
 		}
 	}
-	return f.form, f.form.kind != formless
+	if f.form, f.folded = unfoldedForm(f.text); f.key && len(f.text) <= maxValue {
+		o.form(f)
+		o.names[f.text] = f.form
+	}
+	return f.form.kind
+}
+
+// form is the form of a field's text.
+func (o *observer) form(f *field) (fm form, ok bool) {
+	kind := o.kind(f)
+	if !f.folded {
+		f.form.value, f.folded = fold(f.form.value), true
+	}
+	return f.form, kind != formless
 }
 
 // maxQuestions bounds how many values of one result are compared with the request.
@@ -551,12 +567,13 @@ func (o *observer) record(out *seenRecord, rec record, free bool) {
 // value keeps a value, and its parts if it is a text of several.
 func (o *observer) value(out *seenRecord, f *field, many bool) {
 	c := f.of.class
-	whole, ok := o.form(f)
-	if ok && (c != classFree || !o.large || whole.kind != text || f.of.listed) {
+	kind := o.kind(f)
+	if kind != formless && (c != classFree || !o.large || kind != text || f.of.listed) {
+		whole, _ := o.form(f)
 		o.keep(out, f, strings.TrimSpace(f.text), whole, f.of.id, many)
 	}
 	switch {
-	case ok && whole.kind != text:
+	case kind != formless && kind != text:
 	case c == classTrusted && hasParts(f.text):
 		o.segments(out, f, many)
 	case c == classFree && nextMark(f.text, 0) < len(f.text):
@@ -809,8 +826,9 @@ type field struct {
 	of   *place
 	text string
 	key  bool
-	read bool // its form was looked for
-	form form
+
+	read, folded bool // its form was looked for, and is not of a text that is yet to be folded
+	form         form
 }
 
 // listedIn reports whether the list has a path or the beginning of it.

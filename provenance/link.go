@@ -192,7 +192,28 @@ bat ps1 sql db sqlite ipynb tex bib png jpg jpeg gif svg webp mp3 mp4 wav avi mk
 // filesAndDomains are endings of file names that are top-level domains, too: install.sh, README.md.
 var filesAndDomains = set("md sh zip rs py pl pm ps mov so cc mk mm ml tf pub inc app")
 
+// longestEnding is how long an ending of ASCII can be, in bytes.
+var longestEnding = func() (most int) {
+	for _, all := range []map[string]bool{files, filesAndDomains} {
+		for ending := range all {
+			most = max(most, len(ending))
+		}
+	}
+	return most
+}()
+
 func isFileEnding(s string) bool {
+	ascii := true
+	for i := range len(s) {
+		if c := s[i]; c >= utf8.RuneSelf { // small letters of some of these are ASCII
+			ascii = false
+		} else if !isAlnum(c) { // as in most of what stands behind the last point of a link
+			return false
+		}
+	}
+	if ascii && len(s) > longestEnding {
+		return false
+	}
 	s = strings.ToLower(s)
 	return files[s] || filesAndDomains[s]
 }

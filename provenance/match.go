@@ -88,21 +88,27 @@ const (
 
 // formOf is the form of a value. ok is false if it has none.
 func formOf(s string) (f form, ok bool) {
+	f, folded := unfoldedForm(s)
+	if !folded {
+		f.value = fold(f.value)
+	}
+	return f, f.kind != formless
+}
+
+// unfoldedForm is formOf, but for a text that has yet to be folded.
+func unfoldedForm(s string) (f form, folded bool) {
 	s = strings.TrimSpace(s)
 	if s == "" || len(s) > maxValue {
-		return form{}, false
+		return form{}, true
 	}
 	m := marksOf(s)
 	if m.invisible {
-		return form{}, false
+		return form{}, true
 	}
 	if f, ok := structuredForm(s, m); ok {
 		return f, true
 	}
-	if m.folded {
-		return form{text, s}, true
-	}
-	return form{text, fold(s)}, true
+	return form{text, s}, m.folded
 }
 
 // structuredForm is the form of a value that is more than a text.
@@ -153,7 +159,7 @@ func marksOf(s string) marks {
 	m.noLink = all&(spaceMark|breakMark|linklessMark) != 0
 	m.folded = all&(upperMark|breakMark|foreignMark) == 0 && !(all&spaceMark != 0 && strings.Contains(s, "  "))
 	if all&foreignMark != 0 { // outside ASCII
-		m.noLink = m.noLink || strings.ContainsAny(s, likeASCII)
+		m.noLink = m.noLink || hasLikeASCII(s)
 		m.invisible = !printable(s)
 	}
 	return m
@@ -240,6 +246,15 @@ var variation = &unicode.RangeTable{
 // likeASCII are letters outside ASCII whose lower case is ASCII: an address with one of them is another address.
 const likeASCII = "\u0130\u212a"
 
+func hasLikeASCII(s string) bool {
+	for i := range len(s) {
+		if s[i] >= utf8.RuneSelf {
+			return strings.ContainsAny(s[i:], likeASCII)
+		}
+	}
+	return false
+}
+
 // fold is s in lower case with every run of white space as one space.
 func fold(s string) string {
 	b := make([]byte, 0, 128) // on the stack, for most
@@ -276,7 +291,7 @@ func mailOf(s string) (string, bool) {
 		}
 		s = address
 	}
-	if strings.ContainsAny(s, likeASCII) {
+	if hasLikeASCII(s) {
 		return "", false
 	}
 	s = strings.ToLower(s)
@@ -289,26 +304,31 @@ func mailOf(s string) (string, bool) {
 
 // hostname reports whether s has at least two labels of letters, digits and hyphens, the last one not of digits alone.
 func hostname(s string) bool {
-	if len(s) > 253 || !strings.Contains(s, ".") {
+	if len(s) > 253 {
 		return false
 	}
-	letters := false
-	for label := range strings.SplitSeq(s, ".") {
-		if label == "" || len(label) > 63 || label[0] == '-' || label[len(label)-1] == '-' {
-			return false
-		}
-		letters = false
-		for _, r := range label {
-			switch {
-			case r >= '0' && r <= '9' || r == '-' || r == '_':
-			case r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r > 0x7f && (unicode.IsLetter(r) || unicode.IsMark(r)):
-				letters = true
-			default:
+	letters, begin := false, 0 // of the label at hand
+	for i, r := range s {
+		switch {
+		case r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r > 0x7f && (unicode.IsLetter(r) || unicode.IsMark(r)):
+			letters = true
+		case r >= '0' && r <= '9' || r == '-' || r == '_':
+		case r == '.':
+			if !hostLabel(s[begin:i]) {
 				return false
 			}
+			letters, begin = false, i+1
+		default:
+			return false
 		}
 	}
-	return letters && utf8.RuneCountInString(s[strings.LastIndexByte(s, '.')+1:]) > 1
+	last := s[begin:]
+	return begin > 0 && letters && hostLabel(last) && utf8.RuneCountInString(last) > 1
+}
+
+// hostLabel reports whether the characters of a host name may stand together between points.
+func hostLabel(s string) bool {
+	return s != "" && len(s) <= 63 && s[0] != '-' && s[len(s)-1] != '-'
 }
 
 // numberOf reads a decimal number without a unit: digits, a point, a sign, an exponent of two digits. Digits with leading zeros are a code and not
@@ -436,6 +456,8 @@ func spelledLink(s string) (string, bool) {
 	}
 	if scheme != "" {
 		name = scheme + "://" + name
+	} else if len(name)+len(path) == len(rest) && strings.HasPrefix(rest, name) { // as most are: nothing is put together
+		return rest, true
 	}
 	return name + path, true
 }

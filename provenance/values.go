@@ -22,10 +22,8 @@ func JSONValue(b []byte) Value {
 
 // TextValue reads a text block: the JSON object or list that the text consists of, or else the text.
 func TextValue(s string) Value {
-	if t := strings.TrimSpace(s); t != "" && (t[0] == '{' || t[0] == '[') && len(t) <= maxParsed {
-		if v := JSONValue([]byte(t)); v.known {
-			return v
-		}
+	if t := strings.TrimSpace(s); t != "" && (t[0] == '{' || t[0] == '[') && len(t) <= maxParsed && call.Check([]byte(t), decodable) == nil {
+		return Value{value: decodeChecked(t), known: true, size: len(t)}
 	}
 	return Value{value: s, known: true, size: len(s)}
 }
@@ -67,8 +65,12 @@ func decode(b []byte) (any, error) {
 	if err := call.Check(b, decodable); err != nil {
 		return nil, err
 	}
-	d := decoder{text: string(b)}
-	return d.value(), nil
+	return decodeChecked(string(b)), nil
+}
+
+func decodeChecked(s string) any {
+	d := decoder{text: s}
+	return d.value()
 }
 
 // decoder reads a checked JSON value in one pass. The strings that it gives are parts of its text, unless they have escapes.
