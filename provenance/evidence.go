@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"unicode"
 	"unicode/utf8"
 
@@ -103,8 +104,8 @@ type namedBy struct {
 type seenValue struct {
 	Field string `json:"field"`
 	Text  string `json:"text"`
-	Class class  `json:"class"`
 	Hash  string `json:"hash,omitempty"` // in place of the text, where a secret stands in it
+	Class class  `json:"class"`
 	ID    bool   `json:"id,omitempty"`   // the field is called an id
 	Code  bool   `json:"code,omitempty"` // another trusted field: an id for arguments of the same name
 	Many  bool   `json:"many,omitempty"` // one of several side by side in a text, or one of the names in a table
@@ -187,6 +188,8 @@ func Observe(p *Profile, request *Request, r Result) Observation {
 			}
 		})
 	}
+	o.room = rooms.Get().(*room)
+	defer o.room.release()
 	var records []record
 	for _, v := range values {
 		records = o.split(records, v, true)
@@ -427,6 +430,20 @@ func (o *observer) place(name string) *place {
 	return p
 }
 
+// usual is the place of a member of a record, which is that of the member with the same number of the record before in most lists.
+func (o *observer) usual(i int, name string) *place {
+	if i < len(o.row) && o.row[i].name == name {
+		return o.row[i]
+	}
+	p := o.place(joinPath("", name))
+	if i < len(o.row) {
+		o.row[i] = p
+	} else if i == len(o.row) && i < maxLikely {
+		o.row = append(o.row, p)
+	}
+	return p
+}
+
 // kind is the kind of a field's form, looked for once: most texts that an outsider may have written are not kept, so nobody folds them. The names of
 // members are the same in most records.
 func (o *observer) kind(f *field) kind {
@@ -494,6 +511,8 @@ type observer struct {
 	seen      Observation
 	values    int
 	places    map[string]*place // by their paths
+	row       []*place          // of the members of the record before, by their numbers
+	room      *room
 	names     map[string]form   // of members -> their forms
 	keys      map[string]int    // how many members there are below each path of a record
 }
@@ -836,6 +855,33 @@ func listedIn(path string, listed []string) bool {
 	return path != "" && slices.ContainsFunc(listed, func(name string) bool { return within(path, name) })
 }
 
+// room is memory for the fields of records, which is used again.
+type room struct {
+	fields []field
+	used   int
+}
+
+// roomFields is how many fields it has room for: those of a result of 64 KiB. What is beyond them has memory of its own.
+const roomFields = 4096
+
+var rooms = sync.Pool{New: func() any { return &room{fields: make([]field, roomFields)} }}
+
+// of is an empty list with room for n fields.
+func (r *room) of(n int) []field {
+	if r == nil || n > len(r.fields)-r.used {
+		return make([]field, 0, n)
+	}
+	r.used += n
+	return r.fields[r.used-n : r.used-n : r.used]
+}
+
+// release gives it back with nothing in it.
+func (r *room) release() {
+	clear(r.fields[:r.used])
+	r.used = 0
+	rooms.Put(r)
+}
+
 type record struct {
 	fields []field
 	keys   int // names of members that are no fields, since nothing of them is kept
@@ -862,8 +908,8 @@ func (o *observer) split(records []record, v any, outer bool) []record {
 		if o.place("").class != classFree {
 			room += len(v) // the names of members
 		}
-		rest := record{fields: make([]field, 0, room)}
-		for _, m := range v {
+		rest, root := record{fields: o.room.of(room)}, o.place("")
+		for i, m := range v {
 			list, isList := m.value.([]any)
 			inner, isObject := m.value.(object)
 			switch {
@@ -872,8 +918,12 @@ func (o *observer) split(records []record, v any, outer bool) []record {
 			case outer && isObject && len(v) == 1:
 				records = o.split(records, inner, true)
 			default:
-				o.key(&rest, o.place(""), m.name)
-				o.flatten(&rest, joinPath("", m.name), m.value)
+				o.key(&rest, root, m.name)
+				if s, ok := scalar(m.value); ok {
+					o.add(&rest, o.usual(i, m.name), s)
+				} else {
+					o.flatten(&rest, joinPath("", m.name), m.value)
+				}
 			}
 		}
 		if len(rest.fields)+rest.keys > 0 {
@@ -901,9 +951,16 @@ func (o *observer) flatten(r *record, name string, v any) {
 			o.flatten(r, joinPath(name, m.name), m.value)
 		}
 	default:
-		if s, ok := scalar(v); ok && (name == "" || len(r.fields)+r.keys < maxSeenValues) {
-			r.fields = append(r.fields, field{of: o.place(name), text: s})
+		if s, ok := scalar(v); ok {
+			o.add(r, o.place(name), s)
 		}
+	}
+}
+
+// add adds a scalar.
+func (o *observer) add(r *record, of *place, text string) {
+	if of.name == "" || len(r.fields)+r.keys < maxSeenValues {
+		r.fields = append(r.fields, field{of: of, text: text})
 	}
 }
 
