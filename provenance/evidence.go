@@ -513,8 +513,8 @@ type observer struct {
 	places    map[string]*place // by their paths
 	row       []*place          // of the members of the record before, by their numbers
 	room      *room
-	names     map[string]form   // of members -> their forms
-	keys      map[string]int    // how many members there are below each path of a record
+	names     map[string]form // of members -> their forms
+	keys      map[string]int  // how many members there are below each path of a record
 }
 
 // queryRequested reports whether the request has everything that the call searched for. A call without a search term returns all there is.

@@ -20,6 +20,14 @@ func JSONValue(b []byte) Value {
 	return Value{value: v, known: err == nil, size: len(b)}
 }
 
+// MaxDepth is how many levels of lists and objects a value may have that is read.
+const MaxDepth = maxDepth
+
+// CheckedValue is JSONValue of what call.Check has passed, alone or in a larger value, with no more than MaxDepth levels.
+func CheckedValue(b []byte) Value {
+	return Value{value: decodeChecked(string(b)), known: true, size: len(b)}
+}
+
 // TextValue reads a text block: the JSON object or list that the text consists of, or else the text.
 func TextValue(s string) Value {
 	if t := strings.TrimSpace(s); t != "" && (t[0] == '{' || t[0] == '[') && len(t) <= maxParsed && call.Check([]byte(t), decodable) == nil {

@@ -76,7 +76,7 @@ func (p *parser) release() {
 	if cap(p.decoded) <= 64<<10 {
 		kept.decoded = p.decoded[:0]
 	}
-	if cap(p.scratch) <= 64<<10 {
+	if cap(p.scratch) <= 256<<10 {
 		kept.scratch = p.scratch[:0]
 	}
 	*p = kept
@@ -538,34 +538,38 @@ func hex4(data []byte, i int) rune {
 	return r
 }
 
-// appendDecoded decodes what stands between the quotes of a valid string.
+// appendDecoded appends what stands between the quotes of a valid string, decoded.
 func appendDecoded(dst, raw []byte) []byte {
-	for {
-		k := bytes.IndexByte(raw, '\\')
-		if k < 0 || k+1 >= len(raw) {
-			return append(dst, raw...)
+	dst = slices.Grow(dst, len(raw)+8) // no escape is shorter than its character
+	for i := 0; i < len(raw); {
+		if i+8 <= len(raw) { // eight bytes at a time, of which those before a backslash count; see quoted
+			w := binary.LittleEndian.Uint64(raw[i:])
+			slash := w ^ '\\'*ones
+			n := bits.TrailingZeros64((slash-ones)&^slash&highs) / 8 // 8 where there is none
+			dst = binary.LittleEndian.AppendUint64(dst, w)
+			dst = dst[:len(dst)-8+n]
+			if i += n; n == 8 {
+				continue
+			}
 		}
-		r, n := unescape(raw[k:])
-		dst = utf8.AppendRune(append(dst, raw[:k]...), r)
-		raw = raw[k+n:]
+		if raw[i] != '\\' || i+1 == len(raw) {
+			dst = append(dst, raw[i])
+			i++
+			continue
+		}
+		r, n := unescape(raw[i:])
+		dst = utf8.AppendRune(dst, r)
+		i += n
 	}
+	return dst
 }
 
-// decodeString is appendDecoded for a long string: it is copied once.
+// decodeString is appendDecoded, as a string.
 func decodeString(raw []byte) string {
-	var b strings.Builder
-	b.Grow(len(raw))
-	for {
-		k := bytes.IndexByte(raw, '\\')
-		if k < 0 || k+1 >= len(raw) {
-			b.Write(raw)
-			return b.String()
-		}
-		r, n := unescape(raw[k:])
-		b.Write(raw[:k])
-		b.WriteRune(r)
-		raw = raw[k+n:]
-	}
+	p := parsers.Get().(*parser)
+	defer p.release()
+	p.scratch = appendDecoded(p.scratch[:0], raw)
+	return string(p.scratch)
 }
 
 // unescape is the character of the escape that raw begins with, and the bytes of the escape. Of half a pair it is U+FFFD, as encoding/json has it.
@@ -773,20 +777,39 @@ func skipSpace(data []byte, i int) int {
 	return i
 }
 
+// near is how many words of eight bytes are looked at one by one for the end of a string: most strings are short, or have many escapes.
+const near = 4
+
 // skipString returns the index after the string that opens at i.
 func skipString(data []byte, i int) int {
-	for from := i + 1; from < len(data); {
-		quote := bytes.IndexByte(data[from:], '"')
+	i++
+next:
+	for i < len(data) {
+		for n := 0; n < near && i+8 <= len(data); n++ {
+			w := binary.LittleEndian.Uint64(data[i:])
+			quote, slash := w^'"'*ones, w^'\\'*ones
+			stop := ((quote-ones)&^quote | (slash-ones)&^slash) & highs // exact up to and including the lowest one that is set
+			if stop == 0 {
+				i += 8
+				continue
+			}
+			i += bits.TrailingZeros64(stop) / 8
+			if data[i] == '"' {
+				return i + 1
+			}
+			i += 2
+			continue next
+		}
+		quote := bytes.IndexByte(data[i:], '"')
 		if quote < 0 {
 			break
 		}
-		quote += from
 		slashes := 0
-		for quote-1-slashes > i && data[quote-1-slashes] == '\\' {
+		for slashes < quote && data[i+quote-1-slashes] == '\\' {
 			slashes++
 		}
-		if from = quote + 1; slashes%2 == 0 {
-			return from
+		if i += quote + 1; slashes%2 == 0 {
+			return i
 		}
 	}
 	return len(data)
@@ -891,6 +914,45 @@ func Get(object []byte, name string) (json.RawMessage, bool) {
 		return true
 	})
 	return value, value != nil
+}
+
+// Place returns where the value of a top-level member of a checked object begins, without looking for its end; -1 if there is none.
+func Place(object []byte, name string) int {
+	i := skipSpace(object, 0)
+	if i >= len(object) || object[i] != '{' {
+		return -1
+	}
+	for i = skipSpace(object, i+1); i < len(object) && object[i] == '"'; i = skipSpace(object, i+1) {
+		end := skipString(object, i)
+		m := place{name: object[i+1 : max(i+1, end-1)]}
+		if i = skipSpace(object, end); i >= len(object) || object[i] != ':' {
+			break
+		}
+		if i = skipSpace(object, i+1); m.is(name) {
+			return i
+		}
+		if i = skipSpace(object, skipValue(object, i)); i >= len(object) || object[i] != ',' {
+			break
+		}
+	}
+	return -1
+}
+
+// OnlyText is the text that a checked object consists of: its only member.
+func OnlyText(object []byte) (text string, ok bool) {
+	name := skipSpace(object, skipSpace(object, 0)+1)
+	if !IsObject(object) || name >= len(object) || object[name] != '"' {
+		return "", false
+	}
+	value := skipSpace(object, skipSpace(object, skipString(object, name))+1) // behind the colon
+	if value >= len(object) || object[value] != '"' {
+		return "", false
+	}
+	end := skipString(object, value)
+	if behind := skipSpace(object, end); behind >= len(object) || object[behind] != '}' {
+		return "", false
+	}
+	return Text(object[value:end])
 }
 
 // Elements walks the elements of a checked array. The values are slices of array. What isn't an array has no elements.

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"sallyport.example/internal/call"
+	"sallyport.example/provenance"
 )
 
 // Content is what came back from a server or a command. It is read once for all that look at it: what is in it, and how it leaves. It is not for
@@ -15,6 +16,7 @@ type Content struct {
 	JSON json.RawMessage // as it came
 
 	strict  bool // it can be read without looking back: no name stands in an object twice, or in two spellings
+	modest  bool // it is strict and within the limits of modest, and so is whatever stands in it
 	members map[string]json.RawMessage
 	objects map[*byte]map[string]json.RawMessage // members of the long objects in it, by where they stand
 	lists   map[string][]json.RawMessage         // elements of its members
@@ -25,7 +27,8 @@ type Content struct {
 // NewContent returns the content of a result.
 func NewContent(result json.RawMessage) *Content {
 	c := &Content{JSON: result}
-	if c.strict = call.Check(result, readable) == nil; c.strict {
+	c.modest = call.Check(result, modest) == nil
+	if c.strict = c.modest || call.Check(result, readable) == nil; c.strict {
 		c.members = maps.Collect(call.Members(result))
 	}
 	return c
@@ -33,6 +36,9 @@ func NewContent(result json.RawMessage) *Content {
 
 // readable bounds what is read of a result. Its length was bounded when it came.
 var readable = call.Limits{Bytes: 1 << 30, Depth: 256, Members: 1 << 30}
+
+// modest bounds what needs no second check: neither as what the observer decodes, nor as what has a canonical form.
+var modest = call.Limits{Bytes: call.DefaultLimits().Bytes, Depth: min(call.DefaultLimits().Depth, provenance.MaxDepth), Members: call.DefaultLimits().Members}
 
 // lenient is the content as encoding/json reads it: of what a server says twice, or in two spellings of a name, one counts.
 func (c *Content) lenient() (*Content, error) {
@@ -127,9 +133,11 @@ func (c *Content) text(object json.RawMessage, name string) (string, bool) {
 }
 
 // repeats tells whether a text says nothing but what the structured content says.
-func (c *Content) repeats(text string) bool {
+func (c *Content) repeats(text string) bool { return c.repeated(text) != differs }
+
+func (c *Content) repeated(text string) sameness {
 	if structured := c.members["structuredContent"]; c.again.structured == nil && structured != nil && !isNull(structured) {
-		c.again = repetitionOf(structured)
+		c.again = repetitionOf(structured, c.modest)
 	}
 	return c.again.of(text)
 }
@@ -137,19 +145,16 @@ func (c *Content) repeats(text string) bool {
 // Once is the content without the text of its only block, where that repeats the structured content, but for white space between tokens. A search for words
 // then reads them once: in the structured content, where their quotes are not escaped.
 func (c *Content) Once() []byte {
-	structured := bytes.TrimSpace(c.members["structuredContent"])
 	blocks := c.elements("content")
-	if !c.strict || len(structured) == 0 || len(blocks) != 1 { // beside another block, its words may go on there
+	if !c.strict || c.members["structuredContent"] == nil || len(blocks) != 1 { // beside another block, its words may go on there
 		return c.JSON
 	}
 	text, ok := c.text(blocks[0], "text")
-	if !ok || len(text) < long || !sameButSpace([]byte(text), structured) || !c.repeats(text) {
+	if !ok || len(text) < long || c.repeated(text) != sameTokens {
 		return c.JSON
 	}
-	raw := c.get(blocks[0], "text")
-	at := bytes.Index(c.JSON, raw) // of this text, or of an equal one before it: either may go
-	if at < 0 {
-		return c.JSON
-	}
-	return slices.Concat(c.JSON[:at], []byte(`""`), c.JSON[at+len(raw):])
+	at := call.Place(c.JSON, "content")
+	at += bytes.IndexByte(c.JSON[at:], '{') // the block
+	at += call.Place(c.JSON[at:], "text")
+	return slices.Concat(c.JSON[:at], []byte(`""`), c.JSON[at+len(c.get(blocks[0], "text")):])
 }

@@ -1,6 +1,7 @@
 package effect_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"reflect"
 	"strings"
@@ -72,6 +73,17 @@ func valuesOf(t *testing.T, list string) (values []provenance.Value) {
 	return values
 }
 
+// Structured content that the check of the result has passed is what a check of its own makes of it, at any depth.
+func TestStructuredAtAnyDepth(t *testing.T) {
+	for depth := provenance.MaxDepth - 3; depth < provenance.MaxDepth+3; depth++ {
+		structured := strings.Repeat("[", depth) + `{"a":[1,"x\n"]}` + strings.Repeat("]", depth)
+		all, _ := effect.Payloads(call.CallTool, json.RawMessage(`{"content":[],"structuredContent":`+structured+`}`))
+		if !reflect.DeepEqual(all, valuesOf(t, "["+structured+"]")) {
+			t.Errorf("%s is %v", structured, all)
+		}
+	}
+}
+
 func FuzzPayloads(f *testing.F) {
 	f.Add([]byte(oneText(`{"a":1}`)))
 	f.Add([]byte(`{"content":[{"type":"resource","resource":{"text":"y","resource":null}}],"structuredContent":{"result":"x"}}`))
@@ -79,6 +91,11 @@ func FuzzPayloads(f *testing.F) {
 		all, plain := effect.Payloads("tools/call", data)
 		if !json.Valid(data) && (len(all) > 0 || plain) {
 			t.Errorf("%q is no JSON, and has %v", data, all)
+		}
+		result := append(append([]byte(`{"content":[],"structuredContent":`), data...), '}')
+		of := provenance.JSONValue(bytes.TrimSpace(data))
+		if all, _ := effect.Payloads("tools/call", result); len(all) > 0 && json.Valid(data) && !reflect.DeepEqual(all[0], of) {
+			t.Errorf("%q is read as %v, and by itself as %v", data, all[0], of)
 		}
 	})
 }

@@ -62,7 +62,11 @@ func (c *Content) ofTool() (all []provenance.Value, plain bool) {
 		plain = plain && slices.Contains([]string{"content", "structuredContent", "isError", "resultType"}, name)
 	}
 	if structured := c.members["structuredContent"]; structured != nil && !isNull(structured) {
-		all = append(all, provenance.JSONValue(structured))
+		if c.modest {
+			all = append(all, provenance.CheckedValue(structured))
+		} else {
+			all = append(all, provenance.JSONValue(structured))
+		}
 	}
 	for _, b := range blocks {
 		s, ok := c.text(b, "text")
@@ -104,22 +108,28 @@ func (c *Content) ofPrompt() (all []provenance.Value, plain bool) {
 // repetition finds the texts that repeat structured content: its JSON, or the one text in it.
 type repetition struct {
 	structured []byte
+	modest     bool          // it, and what has the same tokens, needs no other check than the content's
 	canonical  func() []byte // of structured; nil where it has no canonical form, so that nothing repeats it
 	only       string
 	isOnly     bool
-	known      map[string]bool // texts that were asked about
+	last       string // the text that was asked about last
+	lastIs     sameness
+	known      map[string]sameness // texts that were asked about
 }
 
-func repetitionOf(structured json.RawMessage) (r repetition) {
-	r.structured = bytes.TrimSpace(structured)
-	members := 0
-	for _, v := range call.Members(r.structured) {
-		if members++; members > 1 {
-			r.isOnly = false
-			break
-		}
-		r.only, r.isOnly = call.Text(v)
-	}
+// sameness is how far a text repeats structured content.
+type sameness byte
+
+const (
+	unknown    sameness = iota
+	differs             // it says something else
+	says                // it says the same
+	sameTokens          // it has the same tokens, with other white space between them at most
+)
+
+func repetitionOf(structured json.RawMessage, modest bool) (r repetition) {
+	r.structured, r.modest = bytes.TrimSpace(structured), modest
+	r.only, r.isOnly = call.OnlyText(r.structured)
 	r.canonical = sync.OnceValue(func() []byte {
 		b, err := call.Canonical(r.structured, call.DefaultLimits())
 		if err != nil {
@@ -130,43 +140,56 @@ func repetitionOf(structured json.RawMessage) (r repetition) {
 	return r
 }
 
-func (r *repetition) of(text string) bool {
+func (r *repetition) of(text string) sameness {
 	if r.structured == nil {
-		return false
+		return differs
 	}
-	if same, ok := r.known[text]; ok {
-		return same
+	if r.lastIs != unknown && r.last == text { // in most cases it is the same string, so that nothing is compared
+		return r.lastIs
 	}
-	same := r.compare(text)
-	if r.known == nil {
-		r.known = map[string]bool{}
+	is := r.known[text]
+	if is == unknown {
+		if r.known == nil {
+			r.known = map[string]sameness{}
+		}
+		is = r.compare(text)
+		r.known[text] = is
 	}
-	r.known[text] = same
-	return same
+	r.last, r.lastIs = text, is
+	return is
 }
 
-func (r *repetition) compare(text string) bool {
-	if r.isOnly && text == r.only {
-		return true
+func (r *repetition) compare(whole string) sameness {
+	if r.isOnly && whole == r.only {
+		return says
 	}
-	text = strings.TrimSpace(text)
+	text := strings.TrimSpace(whole)
 	if c := r.structured[0]; (c == '{' || c == '[') && (text == "" || text[0] != c) {
-		return false
+		return differs
 	}
-	b := []byte(text)
-	if sameButSpace(b, r.structured) { // as most servers write it: no need to bring both into canonical form
-		return call.Check(b, call.DefaultLimits()) == nil
+	if text == string(r.structured) || sameButSpace(text, r.structured) { // as most servers write it: no need to bring both into canonical form
+		switch {
+		case !r.modest && call.Check([]byte(text), call.DefaultLimits()) != nil:
+			return differs
+		case text != strings.Trim(whole, " \t\r\n"): // there is other white space around it
+			return says
+		}
+		return sameTokens
 	}
-	same, err := call.Canonical(b, call.DefaultLimits())
-	return err == nil && bytes.Equal(same, r.canonical())
+	if same, err := call.Canonical([]byte(text), call.DefaultLimits()); err != nil || !bytes.Equal(same, r.canonical()) {
+		return differs
+	}
+	return says
 }
 
-// sameButSpace reports whether a and b, of which one is JSON, are the same but for white space between tokens. Of what is no JSON it may say so wrongly.
-func sameButSpace(a, b []byte) bool {
+// sameButSpace reports whether a has the tokens of b, which is JSON, with other white space between them at most. Then a is JSON, too.
+func sameButSpace(a string, b []byte) bool {
 	quoted := false
 	for i, j := 0, 0; ; i, j = i+1, j+1 {
-		for !quoted && i < len(a) && isSpace(a[i]) {
-			i++
+		for from := i; !quoted && i < len(a) && isSpace(a[i]); i++ {
+			if from > 0 && i+1 < len(a) && inLiteral(a[from-1]) && inLiteral(a[i+1]) { // it would part a number or a word
+				return false
+			}
 		}
 		for !quoted && j < len(b) && isSpace(b[j]) {
 			j++
@@ -189,3 +212,6 @@ func sameButSpace(a, b []byte) bool {
 }
 
 func isSpace(c byte) bool { return c == ' ' || c == '\t' || c == '\n' || c == '\r' }
+
+// inLiteral reports whether a byte of JSON outside strings may be part of a number or a word.
+func inLiteral(c byte) bool { return !isSpace(c) && strings.IndexByte(`{}[],:"`, c) < 0 }
