@@ -488,12 +488,16 @@ func (g *given) empty() bool { return len(g.whole) == 0 && len(g.hashes) == 0 &&
 //     other, or each of its words was given to some call, or can be put together of the first and last words of arguments.
 //
 // So numbers, dates, amounts and short texts count as a whole alone. For ids, see sinceID.
-func (g *given) since(value string, letters int) int {
+func (g *given) since(value string, letters int) int { return g.sinceOr(value, letters, -1) }
+
+// sinceOr is since, or any record up to enough that is not before since: it looks no further once it has found one. What a call was given word for word is
+// found long before its pieces are.
+func (g *given) sinceOr(value string, letters, enough int) int {
 	at := g.hiddenSince(value, false)
 	if g.full {
 		at = min(at, g.from)
 	}
-	if g.empty() || len(value) > maxValue {
+	if at <= enough || g.empty() || len(value) > maxValue {
 		return at
 	}
 	all, ok := readings(strings.TrimSpace(value))
@@ -505,7 +509,9 @@ func (g *given) since(value string, letters int) int {
 		if !ok {
 			continue
 		}
-		at = min(at, g.at(f))
+		if at = min(at, g.at(f)); at <= enough {
+			return at
+		}
 		if _, digits := f.regrouped(); f.kind == number && !(digits && len(f.value) >= 8) { // with as many digits it may be an account
 			continue
 		}

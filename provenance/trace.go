@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"unicode"
 
 	"sallyport.example/flow"
@@ -506,12 +505,12 @@ func (t *tracer) confirm(v traced) Finding {
 	if t.approvedBefore(v) {
 		return by(ByApproval, "a person approved this %s before", arg)
 	}
-	spots, givenSince := e.valuesOf(fm, v.role), t.givenSince(v)
+	spots, repeats := e.valuesOf(fm, v.role), t.repeats(v)
 	if v.role == Selector {
 		spots = e.idsFor(v.text, v.path)
 	}
 	for _, sp := range spots {
-		if r := &e.records[sp.record]; t.confirms(v.role, sp, r) && sp.record < givenSince() {
+		if r := &e.records[sp.record]; t.confirms(v.role, sp, r) && !repeats(sp.record) {
 			f.at(r, sp)
 			switch sp.class {
 			case classTrusted:
@@ -527,22 +526,30 @@ func (t *tracer) confirm(v traced) Finding {
 		return by(ByTrustedOutput, "%s joins words of the person's request and a trusted result", arg)
 	}
 	for _, sp := range e.values[fm] {
-		if v.role != Selector && v.role != Credential && sp.trusted() && covers(e.sources[sourceAt{t.op.ID, v.path, sp.record}], t.blockedBy) && sp.record < givenSince() {
+		if v.role != Selector && v.role != Credential && sp.trusted() && covers(e.sources[sourceAt{t.op.ID, v.path, sp.record}], t.blockedBy) && !repeats(sp.record) {
 			f.at(&e.records[sp.record], sp)
 			return by(ByApproval, "%s is from %s, which a person approved as its source before", arg, f.place())
 		}
 	}
-	return t.withoutSource(f, v, fm, givenSince)
+	return t.withoutSource(f, v, fm, repeats)
 }
 
-// givenSince looks up once, and only if somebody asks, which records may only repeat the value because a call had been given it.
-func (t *tracer) givenSince(v traced) func() int {
-	return sync.OnceValue(func() int {
-		if v.role == Selector {
-			return t.s.Evidence.idGivenSince(v.text, t.op.ID, t.p.IDKind)
+// repeats tells of a record whether it may only repeat the value, because a call had been given it by then. Each question looks no further than it must,
+// and none that an earlier one has answered.
+func (t *tracer) repeats(v traced) func(record int) bool {
+	from, to := never, 0 // records from "from" on repeat it, those before "to" don't
+	return func(record int) bool {
+		if record < to || record >= from {
+			return record >= from
 		}
-		return t.s.Evidence.givenSince(v.text)
-	})
+		if v.role == Selector {
+			from = t.s.Evidence.idGivenSince(v.text, t.op.ID, t.p.IDKind)
+			to = from
+		} else if from = t.s.Evidence.givenSinceOr(v.text, record); from > record {
+			to = from
+		}
+		return record >= from
+	}
 }
 
 // approvedBefore reports whether a person approved the value earlier, for this argument of this operation.
@@ -563,7 +570,7 @@ func unconfirmedText(arg string) string {
 }
 
 // withoutSource is the finding for an unconfirmed value: it says where the session saw the value, and why that does not count.
-func (t *tracer) withoutSource(f Finding, v traced, fm form, givenSince func() int) Finding {
+func (t *tracer) withoutSource(f Finding, v traced, fm form, repeats func(record int) bool) Finding {
 	e := t.s.Evidence
 	anID := v.role == Selector && len(e.idsFor(v.text, v.path)) > 0
 	all := e.values[fm]
@@ -579,7 +586,7 @@ func (t *tracer) withoutSource(f Finding, v traced, fm form, givenSince func() i
 	f.at(r, first)
 	f.Text = sentence.Name(v.path) + " is not confirmed: it is from " + f.place()
 	switch {
-	case first.record >= givenSince():
+	case repeats(first.record):
 		f.Text += ", which may repeat what this session gave away"
 	case anID && r.singledOut(first):
 		f.Text += ", where it is the id of something else"

@@ -1,0 +1,61 @@
+package provenance
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+)
+
+// A question whether a record may only repeat a value is answered as by looking up all that was given, in whatever order records are asked about.
+func TestRepeatsIsGivenSince(t *testing.T) {
+	pieces := []string{"Falcon", "outsider@evil.example", "evil.example", "https://x.evil.example/a", "report", "quarterly report", "DE89370400440532013000", "1200", "hello world", "%40", "/srv/a.txt", "a-7"}
+	r := rand.New(rand.NewPCG(1, 2))
+	text := func() (s string) {
+		for range 1 + r.IntN(3) {
+			s += pieces[r.IntN(len(pieces))] + []string{"", " ", ", ", "\n"}[r.IntN(4)]
+		}
+		return s
+	}
+	given := 0
+	for range 300 {
+		e := &Evidence{}
+		for i := range 8 {
+			id, s := fmt.Sprint("call_", i), text()
+			if r.IntN(3) > 0 {
+				e.Add(GivenAway(GivenCall{Operation: "a.find", CallID: id, Arguments: fmt.Appendf(nil, `{"q":%q}`, s)}))
+			}
+			e.Add(Observe(contacts, nil, Result{Operation: "a.find", CallID: id, Values: []Value{TextValue(text()), TextValue(s)}}))
+		}
+		if r.IntN(20) == 0 {
+			e.Add(GivenAway(GivenCall{CallID: "all", Writes: true}))
+			e.Add(Observe(contacts, nil, Result{Operation: "a.find", CallID: "last", Values: []Value{TextValue(text())}}))
+		}
+		tr := &tracer{p: &Profile{}, s: &Situation{Evidence: e}}
+		for range 10 {
+			v := traced{text: text(), role: []Role{Destination, Query, Selector}[r.IntN(3)]}
+			since := e.givenSince(v.text)
+			if v.role == Selector {
+				since = e.idGivenSince(v.text, tr.op.ID, "")
+			} else {
+				for enough := -1; enough < 10; enough++ {
+					if at := e.givenSinceOr(v.text, enough); at != since && (at < since || at > enough) {
+						t.Fatalf("%q: since %d, enough %d: %d", v.text, since, enough, at)
+					}
+				}
+			}
+			repeats := tr.repeats(v)
+			for range 12 {
+				record := r.IntN(10)
+				if record >= since {
+					given++
+				}
+				if got := repeats(record); got != (record >= since) {
+					t.Fatalf("%q: record %d repeats what was given since %d: %t", v.text, record, since, got)
+				}
+			}
+		}
+	}
+	if given < 1000 {
+		t.Fatalf("only %d records repeat anything", given)
+	}
+}
