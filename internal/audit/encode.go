@@ -176,6 +176,9 @@ func appendRaw(b []byte, name string, raw json.RawMessage) ([]byte, error) {
 	if len(raw) > 16*MaxLeaf { // it can't fit, however much of it is white space
 		return nil, fmt.Errorf("%d bytes of JSON are too many for an entry: store them apart", len(raw))
 	}
+	if isCompact(raw) { // as what the gateway itself has made
+		return append(append(b, name...), raw...), nil
+	}
 	buf := scratch.Get().(*bytes.Buffer)
 	defer scratch.Put(buf)
 	buf.Reset()
