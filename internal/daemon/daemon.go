@@ -398,6 +398,7 @@ func (d *Daemon) buildFaces() error {
 		return err
 	}
 	d.counters = monitor.New(d.store, time.Now, d.o.Log)
+	d.store.OnEntries(d.counters.Note)
 	d.own = d.modelAsker()
 	d.books.StartEmbedding()
 	found, err := d.openSearch()

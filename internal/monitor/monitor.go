@@ -1,7 +1,7 @@
 // Package monitor counts what happened, by the hour, and of the last hour by five minutes: from the entries of the log, and from nothing else.
 //
-// Promises: the counters are what a recount of the log gives, up to the entry that they name; they are kept in memory for a week, and counted anew
-// after a start; they never hold up what writes the log. They are bounded: in an hour with more agents and codes than are kept apart, the rest
+// Promises: the counters are what a recount of the log gives, up to the entry that they name, whatever of it was handed over in memory (Note); they are kept
+// in memory for a week, and counted anew after a start; they never hold up what writes the log. They are bounded: in an hour with more agents and codes than are kept apart, the rest
 // counts for the agent Others.
 package monitor
 
@@ -48,6 +48,10 @@ const (
 	maxKeys   = 2000 // of one slot
 	pageSize  = 1000
 	lookEvery = time.Second
+
+	// enoughNoted entries that were noted are counted at once; of more than maxNoted none is kept.
+	enoughNoted = 256
+	maxNoted    = 2048
 )
 
 // Of says what an entry counts as, and how often; n is 0 where it counts as nothing.
@@ -200,11 +204,58 @@ type Counters struct {
 	uses  map[time.Time]map[ModelKey]ModelUse
 	to    int64 // the next entry to be counted
 	begun bool
+	spare []audit.Entry // memory for noted
+
+	notedMu sync.Mutex // guards noted alone, so that Note waits for no counting
+	noted   []audit.Entry
+	enough  chan struct{} // holds one
 }
 
 // New returns counters that have counted nothing.
 func New(log Log, now func() time.Time, warn *slog.Logger) *Counters {
-	return &Counters{log: log, now: now, warn: warn, hours: map[time.Time]*Slot{}, fine: map[time.Time]*Slot{}, uses: map[time.Time]map[ModelKey]ModelUse{}}
+	return &Counters{log: log, now: now, warn: warn, hours: map[time.Time]*Slot{}, fine: map[time.Time]*Slot{}, uses: map[time.Time]map[ModelKey]ModelUse{}, enough: make(chan struct{}, 1)}
+}
+
+// Note hands over entries that are in the log, in its order, so that they need not be read there. Some may be left out: from the first one that is missing
+// on, the log is read. Arguments, Result, Attribution and Rows may be missing in each.
+func (c *Counters) Note(entries []audit.Entry) {
+	c.notedMu.Lock()
+	defer c.notedMu.Unlock()
+	if len(c.noted)+len(entries) > maxNoted {
+		clear(c.noted)
+		c.noted = c.noted[:0]
+		return
+	}
+	c.noted = append(c.noted, entries...)
+	if len(c.noted) >= enoughNoted {
+		select {
+		case c.enough <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// countNoted counts what was noted, as far as it is what comes next in the log.
+func (c *Counters) countNoted() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.notedMu.Lock()
+	noted := c.noted
+	c.noted = c.spare
+	c.notedMu.Unlock()
+	next := noted
+	for len(next) > 0 && next[0].Index < c.to { // it was read in the log meanwhile
+		next = next[1:]
+	}
+	n := 0
+	for n < len(next) && next[n].Index == c.to+int64(n) {
+		n++
+	}
+	if n > 0 {
+		c.add(next[:n], -1, 0)
+	}
+	clear(noted)
+	c.spare = noted[:0]
 }
 
 // Run counts until ctx ends.
@@ -212,16 +263,23 @@ func (c *Counters) Run(ctx context.Context) {
 	ticks := time.NewTicker(lookEvery)
 	defer ticks.Stop()
 	failing := false
-	for {
-		err := c.CatchUp(ctx)
-		if err != nil && ctx.Err() == nil && !failing {
-			c.warn.Warn("the log can't be counted; it is tried again", "error", err)
+	for look := true; ; {
+		if look {
+			err := c.CatchUp(ctx)
+			if err != nil && ctx.Err() == nil && !failing {
+				c.warn.Warn("the log can't be counted; it is tried again", "error", err)
+			}
+			failing = err != nil
+		} else {
+			c.countNoted()
 		}
-		failing = err != nil
 		select {
 		case <-ctx.Done():
 			return
+		case <-c.enough:
+			look = false
 		case <-ticks.C:
+			look = true
 		}
 	}
 }
@@ -229,6 +287,7 @@ func (c *Counters) Run(ctx context.Context) {
 // CatchUp counts what was appended since.
 func (c *Counters) CatchUp(ctx context.Context) error {
 	for {
+		c.countNoted()
 		size, err := c.log.Size(ctx)
 		if err != nil {
 			return err
@@ -247,7 +306,9 @@ func (c *Counters) CatchUp(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		c.mu.Lock()
 		c.add(page, next, size)
+		c.mu.Unlock()
 		if next < 0 && len(page) == 0 {
 			return nil
 		}
@@ -259,10 +320,8 @@ func (c *Counters) oldest() time.Time {
 	return c.now().UTC().Truncate(time.Hour).Add(-(keptHours - 1) * time.Hour)
 }
 
-// add counts a page. Where nothing more was found, everything below size has been looked at.
+// add counts a page. Where nothing more was found, everything below size has been looked at. It holds mu.
 func (c *Counters) add(page []audit.Entry, next, size int64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	oldestFine := c.oldestFine()
 	for _, e := range page {
 		c.to = e.Index + 1

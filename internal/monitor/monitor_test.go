@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -16,11 +18,13 @@ import (
 type memoryLog struct {
 	entries []audit.Entry
 	scans   int
+	reads   int
 }
 
 func (l *memoryLog) Size(context.Context) (int64, error) { return int64(len(l.entries)), nil }
 
 func (l *memoryLog) Entries(_ context.Context, f audit.Filter) (page []audit.Entry, next int64, err error) {
+	l.reads++
 	for i := f.Min; i < int64(len(l.entries)); i++ {
 		if l.scans > 0 && i == f.Min+int64(l.scans) {
 			return page, i - 1, nil
@@ -251,5 +255,103 @@ func TestLately(t *testing.T) {
 		if got, want := counts(slots), recount(l, from); !maps.Equal(got, want) || to != int64(len(l.entries)) || len(slots) != 13 || !slots[0].Start.Equal(from) || len(c.fine) > 13 {
 			t.Fatalf("at %s: %v, a recount gives %v; %d slots from %s", at, got, want, len(slots), slots[0].Start)
 		}
+	}
+}
+
+// Whatever of the log is noted, and whenever, the counters are a recount of it; of what is noted in time nothing is read.
+func TestNotedEntriesAreARecount(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	reads := 0
+	for round := range 9 {
+		l := &memoryLog{scans: round % 3 * 400}
+		at, told := noon, 0
+		c := New(l, func() time.Time { return at }, slog.New(slog.DiscardHandler))
+		for range 120 {
+			at = at.Add(time.Duration(r.IntN(600)) * time.Second)
+			for range r.IntN(r.IntN(100) + 2) {
+				e := audit.Entry{Kind: audit.Outcome, Action: "call", Agent: fmt.Sprint("agent-", r.IntN(5)), Decision: []string{"ok", "error"}[r.IntN(2)]}
+				if r.IntN(3) == 0 {
+					e = audit.Entry{Kind: audit.Intent, Agent: "agent-1", Operation: fmt.Sprint("op-", r.IntN(3)), Detail: json.RawMessage(`{"permitted_by":"silence"}`)}
+				}
+				l.add(at, e)
+			}
+			switch n := len(l.entries); {
+			case round%3 == 0 || r.IntN(4) > 0: // all that is new
+				c.Note(slices.Clone(l.entries[told:]))
+			case r.IntN(2) == 0: // some is missing
+				for _, e := range l.entries[told:n] {
+					if r.IntN(4) > 0 {
+						c.Note([]audit.Entry{e})
+					}
+				}
+			}
+			told = len(l.entries)
+			if r.IntN(3) == 0 {
+				c.countNoted()
+				hours, to := c.Since(c.oldest())
+				part := &memoryLog{entries: l.entries[:to]}
+				if got, want := counts(hours), recount(part, c.oldest()); !maps.Equal(got, want) {
+					t.Fatalf("of what was noted up to %d: counted %v, a recount gives %v", to, got, want)
+				}
+			}
+			if r.IntN(5) > 0 {
+				continue
+			}
+			if err := c.CatchUp(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			hours, to := c.Since(c.oldest())
+			if got, want := counts(hours), recount(l, c.oldest()); !maps.Equal(got, want) || to != int64(len(l.entries)) {
+				t.Fatalf("counted %v up to %d, a recount of %d gives %v", got, to, len(l.entries), want)
+			}
+		}
+		if round == 0 {
+			reads = l.reads
+		}
+	}
+	if reads > 2 {
+		t.Errorf("the log was read %d times, although all was noted", reads)
+	}
+}
+
+// What is noted and not counted is bounded.
+func TestNotedIsBounded(t *testing.T) {
+	l := &memoryLog{}
+	c := New(l, func() time.Time { return noon }, slog.New(slog.DiscardHandler))
+	for range 5 * maxNoted {
+		l.add(noon, audit.Entry{Kind: audit.Outcome, Decision: "ok", Agent: "a"})
+		c.Note(l.entries[len(l.entries)-1:])
+		if len(c.noted) > maxNoted {
+			t.Fatalf("%d entries are kept", len(c.noted))
+		}
+	}
+	if err := c.CatchUp(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if hours, to := c.Since(noon); to != 5*maxNoted || hours[0].Counts[Key{"a", Ran, ""}] != to {
+		t.Errorf("counted %v up to %d", hours[0].Counts, to)
+	}
+}
+
+// Of entries that were noted, those that were read in the log meanwhile don't count again, and those behind them count without being read.
+func TestNotedAndReadCountOnce(t *testing.T) {
+	l := &memoryLog{}
+	c := New(l, func() time.Time { return noon }, slog.New(slog.DiscardHandler))
+	for range 5 {
+		l.add(noon, audit.Entry{Kind: audit.Outcome, Decision: "ok", Agent: "a"})
+	}
+	if err := c.CatchUp(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for range 5 {
+		l.add(noon, audit.Entry{Kind: audit.Outcome, Decision: "ok", Agent: "a"})
+	}
+	c.Note(l.entries[2:])
+	reads := l.reads
+	if err := c.CatchUp(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if hours, to := c.Since(noon); to != 10 || hours[0].Counts[Key{"a", Ran, ""}] != 10 || l.reads != reads {
+		t.Errorf("counted %v up to %d, with %d more reads", hours[0].Counts, to, l.reads-reads)
 	}
 }

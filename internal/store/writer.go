@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -64,8 +65,9 @@ type writer struct {
 	queue   queue
 	live    liveSessions
 	quotas  quotas
-	passed  atomic.Pointer[func(quota.Mark)] // is told of marks of quotas; nil: nobody is
-	commits atomic.Int64                     // transactions committed
+	passed  atomic.Pointer[func(quota.Mark)]    // is told of marks of quotas; nil: nobody is
+	entries atomic.Pointer[func([]audit.Entry)] // is told of entries; nil: nobody is
+	commits atomic.Int64                        // transactions committed
 	// commit is COMMIT; tests put failing ones in its place.
 	commit func(*conn) error
 	health
@@ -353,6 +355,7 @@ type tx struct {
 	heads    map[string]evidenceHead // of sessions whose evidence grew
 	moved    changes                 // of the rows that decide
 	quotaUse map[string]quota.Use    // changed; nil: none
+	told     []audit.Entry           // for OnEntries
 	after    []func()                // done when the transaction is durable
 }
 
@@ -381,8 +384,9 @@ func (w *writer) begin() (*tx, error) {
 	clear(t.used)
 	clear(t.opened)
 	clear(t.heads)
+	clear(t.told)
 	t.moved.reset(w.proof)
-	*t = tx{w: w, now: now, keys: w.keys, moved: t.moved, sessions: t.sessions, used: t.used, opened: t.opened, heads: t.heads, closed: t.closed[:0]}
+	*t = tx{w: w, now: now, keys: w.keys, moved: t.moved, sessions: t.sessions, used: t.used, opened: t.opened, heads: t.heads, closed: t.closed[:0], told: t.told[:0]}
 	if w.first > 0 && w.size == w.first {
 		if err := t.startSegment(); err != nil {
 			if engineFailed(err) || w.rollback() != nil {
@@ -441,6 +445,9 @@ func (t *tx) commit() error {
 	maps.Copy(w.heads, t.heads)
 	w.live.put(t.sessions)
 	w.quotas.put(t.quotaUse)
+	if f := w.entries.Load(); f != nil && len(t.told) > 0 {
+		(*f)(t.told)
+	}
 	return nil
 }
 
@@ -589,6 +596,7 @@ func (t *tx) append(e *audit.Entry) error {
 		return err
 	}
 	w.tree.Append(leaf)
+	t.tell(e, leaf)
 	switch e.Kind {
 	case audit.Intent:
 		t.opened[e.CallID] = e.Index
@@ -606,6 +614,24 @@ func (t *tx) append(e *audit.Entry) error {
 		t.keys = make([]uint32, 0, cap(t.keys))
 	}
 	return nil
+}
+
+// maxTold bounds the leaf of an entry that OnEntries tells of.
+const maxTold = 8 << 10
+
+// OnEntries has f called with entries that were appended, once they are durable, in the order of the log: as whoever reads them in the log gets them, but
+// without Arguments, Result, Attribution and Rows. It leaves out entries that are large, those in which a character is replaced when they are written, and
+// what was written by a commit that seemed to fail: the log alone has all of them. f must not block, nor keep the slice.
+func (db *DB) OnEntries(f func([]audit.Entry)) { db.w.entries.Store(&f) }
+
+// tell keeps an entry for OnEntries.
+func (t *tx) tell(e *audit.Entry, leaf []byte) {
+	if t.w.entries.Load() == nil || len(leaf)+len(e.Detail) > maxTold || bytes.Contains(leaf, []byte("\ufffd")) {
+		return
+	}
+	told := *e
+	told.Arguments, told.Result, told.Attribution, told.Rows = nil, nil, nil, nil
+	t.told = append(t.told, told)
 }
 
 // fits refuses an entry that would make the log one that "audit verify" refuses: a call has one intent and then one outcome.
