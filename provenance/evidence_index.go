@@ -552,9 +552,9 @@ func Approve(operation, callID string, p *Profile, args []byte, shown []Finding,
 // givenSince is the index of the first record that may only repeat the value, because a call had been given it by then.
 func (e *Evidence) givenSince(value string) int { return e.given.since(value, pieceLetters) }
 
-// givenSinceOr is givenSince, or any record up to enough that is not before it.
-func (e *Evidence) givenSinceOr(value string, enough int) int {
-	return e.given.sinceOr(value, pieceLetters, enough)
+// repeats tells whether a record may only repeat the value, as givenSince does.
+func (e *Evidence) repeats(record int, value string) bool {
+	return e.given.by(record, value, pieceLetters)
 }
 
 // idGivenSince is the same for an id. What the system set as the id of a record of the kind before any call was given it is not the session's own.

@@ -259,6 +259,9 @@ type given struct {
 	full   bool // from record "from" on, everything counts as given
 	from   int
 
+	begun    bool // something was given
+	earliest int  // what was given first
+
 	hashes map[string]int            // pieces of what was given and hidden
 	hash   func(value string) string // of a piece
 }
@@ -306,6 +309,7 @@ func (g *given) addRead(value *givenRead, at int, known *known) {
 	if g.has(value.text) {
 		return
 	}
+	g.begin(at)
 	if g.raw == nil {
 		g.raw, g.whole, g.values, g.words, g.hosts, g.edges = map[string]bool{}, map[form]int{}, map[form]int{}, map[string]int{}, map[string]int{}, map[string]int{}
 	}
@@ -475,6 +479,13 @@ func (g *given) fill(at int) {
 	}
 }
 
+// begin notes that something is given.
+func (g *given) begin(at int) {
+	if !g.begun || at < g.earliest {
+		g.begun, g.earliest = true, at
+	}
+}
+
 func (g *given) empty() bool { return len(g.whole) == 0 && len(g.hashes) == 0 && !g.full }
 
 // since is the index of the first record that may repeat the value, because a call had been given it by then; never if none had. A value was given
@@ -490,8 +501,20 @@ func (g *given) empty() bool { return len(g.whole) == 0 && len(g.hashes) == 0 &&
 // So numbers, dates, amounts and short texts count as a whole alone. For ids, see sinceID.
 func (g *given) since(value string, letters int) int { return g.sinceOr(value, letters, -1) }
 
-// sinceOr is since, or any record up to enough that is not before since: it looks no further once it has found one. What a call was given word for word is
-// found long before its pieces are.
+// by tells whether since is the record or one before it. It looks no further than it must: a record that was read before anything was given repeats nothing
+// that can be read, and what was given word for word is found long before its pieces are.
+func (g *given) by(record int, value string, letters int) bool {
+	if !g.begun || record >= g.earliest {
+		return g.sinceOr(value, letters, record) <= record
+	}
+	if g.empty() || len(value) > maxValue {
+		return false
+	}
+	_, ok := readings(strings.TrimSpace(value))
+	return !ok
+}
+
+// sinceOr is since, or any record up to enough that is not before it.
 func (g *given) sinceOr(value string, letters, enough int) int {
 	at := g.hiddenSince(value, false)
 	if g.full {

@@ -193,6 +193,7 @@ func (g *given) addHashes(hashes []string, at int) {
 	if len(hashes) == 0 {
 		return
 	}
+	g.begin(at)
 	if g.size += len(hashes) * len(hashes[0]); g.hash == nil || g.size > maxGivenAway {
 		g.fill(at)
 		return

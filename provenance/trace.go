@@ -534,19 +534,19 @@ func (t *tracer) confirm(v traced) Finding {
 	return t.withoutSource(f, v, fm, repeats)
 }
 
-// repeats tells of a record whether it may only repeat the value, because a call had been given it by then. Each question looks no further than it must,
-// and none that an earlier one has answered.
+// repeats tells of a record whether it may only repeat the value, because a call had been given it by then. It looks for no answer that an earlier one has.
 func (t *tracer) repeats(v traced) func(record int) bool {
 	from, to := never, 0 // records from "from" on repeat it, those before "to" don't
 	return func(record int) bool {
-		if record < to || record >= from {
-			return record >= from
-		}
-		if v.role == Selector {
-			from = t.s.Evidence.idGivenSince(v.text, t.op.ID, t.p.IDKind)
+		switch e := t.s.Evidence; {
+		case record < to || record >= from:
+		case v.role == Selector:
+			from = e.idGivenSince(v.text, t.op.ID, t.p.IDKind)
 			to = from
-		} else if from = t.s.Evidence.givenSinceOr(v.text, record); from > record {
-			to = from
+		case e.repeats(record, v.text):
+			from = record
+		default:
+			to = record + 1
 		}
 		return record >= from
 	}
