@@ -17,12 +17,57 @@ type automaton struct {
 	stride   uint32
 	firstOut uint32
 	outs     [][]uint16 // by row after firstOut: indices of the keywords that end here
+	longest  int        // of the keywords
 }
 
 const (
 	maxClasses = 64
 	maxStates  = 1 << 15
 )
+
+// Each byte waits for the state that the one before leads to, so stretches of a long text are read in lanes that don't wait for one another.
+const (
+	lanes    = 4
+	laneSize = 2 << 10
+)
+
+// keywordEnd is a state in which keywords end, and how many bytes of its lane were read by then.
+type keywordEnd struct{ state, at uint32 }
+
+// abreast reads a stretch of v from a place on, in lanes, where the state there is known. It returns the state at its end, and gives each lane the ends of
+// keywords in it. Which state a lane begins in follows from the bytes before it, as many as the longest keyword has: no state knows more of a text.
+func (a *automaton) abreast(ends *[lanes][]keywordEnd, v []byte, at int, state uint32) uint32 {
+	next, class, firstOut := a.next, &a.class, a.firstOut
+	var in [lanes]uint32
+	for lane := range lanes {
+		ends[lane] = ends[lane][:0]
+		if lane == 0 {
+			in[lane] = state
+			continue
+		}
+		begin := at + lane*laneSize
+		for _, c := range v[begin-a.longest : begin] {
+			in[lane] = next[in[lane]+uint32(class[c])]
+		}
+	}
+	v0, v1, v2, v3 := v[at:][:laneSize], v[at+laneSize:][:laneSize], v[at+2*laneSize:][:laneSize], v[at+3*laneSize:][:laneSize]
+	s0, s1, s2, s3 := in[0], in[1], in[2], in[3]
+	for i := range laneSize {
+		s0 = next[s0+uint32(class[v0[i]])]
+		s1 = next[s1+uint32(class[v1[i]])]
+		s2 = next[s2+uint32(class[v2[i]])]
+		s3 = next[s3+uint32(class[v3[i]])]
+		if max(s0, s1, s2, s3) < firstOut {
+			continue
+		}
+		for lane, s := range [lanes]uint32{s0, s1, s2, s3} {
+			if s >= firstOut {
+				ends[lane] = append(ends[lane], keywordEnd{s, uint32(i + 1)})
+			}
+		}
+	}
+	return s3
+}
 
 // fold makes the machine small: letter case, the digits and the separators
 // '-' and '_' each count as one symbol. A keyword writes '0' for any digit.
@@ -58,9 +103,10 @@ func (a *automaton) classify(words []string) (classes int, err error) {
 	classes = 1
 	var classOf [256]uint8
 	for _, w := range words {
-		if w == "" {
-			return 0, errors.New("threat: empty keyword")
+		if w == "" || len(w) > laneSize {
+			return 0, errors.New("threat: a keyword is empty, or longer than what is read at a time")
 		}
+		a.longest = max(a.longest, len(w))
 		for i := 0; i < len(w); i++ {
 			if c := fold(w[i]); classOf[c] == 0 {
 				if classes == maxClasses {

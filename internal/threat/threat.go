@@ -109,7 +109,8 @@ type scan struct {
 	pii    bool
 	secret bool
 
-	buf []byte // backing store of v where the text has escapes
+	buf  []byte              // backing store of v where the text has escapes
+	ends [lanes][]keywordEnd // what the lanes of one stretch of v met
 
 	// seen[c] is the end of the last context word of class c.
 	seen [ctxClasses]int
@@ -160,22 +161,35 @@ func (d *Detector) scan(b []byte, labels bool) *scan {
 	}
 
 	a := d.auto
-	next, firstOut := a.next, a.firstOut
-	st := uint32(0)
-	for i, c := range s.v {
-		st = next[st+uint32(a.class[c])]
-		if st < firstOut {
-			continue
-		}
-		for _, k := range a.outs[(st-firstOut)/a.stride] {
-			w := &d.words[k]
-			w.confirm(s, w, i+1)
+	st, at := uint32(0), 0
+	for ; len(s.v)-at >= lanes*laneSize; at += lanes * laneSize {
+		st = a.abreast(&s.ends, s.v, at, st)
+		for lane := range s.ends {
+			for _, e := range s.ends[lane] {
+				d.confirm(s, e.state, at+lane*laneSize+int(e.at))
+			}
 		}
 		if labels && s.pii && s.secret {
+			return s
+		}
+	}
+	for i, c := range s.v[at:] {
+		if st = a.next[st+uint32(a.class[c])]; st < a.firstOut {
+			continue
+		}
+		if d.confirm(s, st, at+i+1); labels && s.pii && s.secret {
 			break
 		}
 	}
 	return s
+}
+
+// confirm has the rules look at the keywords that end at a place, where the automaton is in a state of a keyword.
+func (d *Detector) confirm(s *scan, state uint32, end int) {
+	for _, k := range d.auto.outs[(state-d.auto.firstOut)/d.auto.stride] {
+		w := &d.words[k]
+		w.confirm(s, w, end)
+	}
 }
 
 func (d *Detector) release(s *scan) {
