@@ -474,6 +474,7 @@ func (g *given) addPart(p *givenPart, at int, known *known) {
 
 // fill lets everything count as given from a record on.
 func (g *given) fill(at int) {
+	g.begin(at)
 	if !g.full {
 		g.full, g.from = true, at
 	}

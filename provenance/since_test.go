@@ -21,25 +21,25 @@ func TestRepeatsIsGivenSince(t *testing.T) {
 		}
 		return s
 	}
+	searches := &Profile{Args: map[string]Role{"q": Query}}
 	hash := func(value string) string { return fmt.Sprint("hash of ", value) }
 	given := 0
 	for range 300 {
-		e, begins, hidden := &Evidence{}, r.IntN(4), r.IntN(3) == 0
+		e, begins, hidden := &Evidence{}, r.IntN(4), r.IntN(3) > 0
 		e.HashWith(hash)
 		for i := range 8 {
 			id, s := fmt.Sprint("call_", i), text()
 			if i >= begins && r.IntN(3) > 0 {
-				given := GivenAway(GivenCall{Operation: "a.find", CallID: id, Arguments: fmt.Appendf(nil, `{"q":%q}`, s)})
+				given := GivenAway(GivenCall{Operation: "a.find", CallID: id, Profile: searches, Arguments: fmt.Appendf(nil, `{"q":%q}`, s)})
 				if hidden {
 					given.Hide([]string{"report"}, hash)
 				}
 				e.Add(given)
 			}
+			if r.IntN(60) == 0 {
+				e.Add(GivenAway(GivenCall{CallID: "all", Writes: true}))
+			}
 			e.Add(Observe(contacts, nil, Result{Operation: "a.find", CallID: id, Values: []Value{TextValue(text()), TextValue(s)}}))
-		}
-		if r.IntN(20) == 0 {
-			e.Add(GivenAway(GivenCall{CallID: "all", Writes: true}))
-			e.Add(Observe(contacts, nil, Result{Operation: "a.find", CallID: "last", Values: []Value{TextValue(text())}}))
 		}
 		tr := &tracer{p: &Profile{}, s: &Situation{Evidence: e}}
 		for range 10 {
