@@ -52,6 +52,16 @@ func (h *heldCalls) leave(agent string) {
 	}
 }
 
+// Held is how many calls are held for an answer now.
+func (d *Desk) Held() (n int) {
+	d.held.mu.Lock()
+	defer d.held.mu.Unlock()
+	for _, calls := range d.held.byAgent {
+		n += calls
+	}
+	return n
+}
+
 // waitingCalls are the calls that wait for an approval to change.
 type waitingCalls struct {
 	mu         sync.Mutex // guards byApproval

@@ -465,10 +465,13 @@ func TestHeldCallsAreBounded(t *testing.T) {
 	for end := time.Now().Add(5 * time.Second); holding.Load()+int64(len(done)) < calls && time.Now().Before(end); {
 		time.Sleep(5 * time.Millisecond)
 	}
-	n := holding.Load()
+	n, held := holding.Load(), w.g.Desk().Held()
 	cancel()
 	for range calls {
 		<-done
+	}
+	if after := w.g.Desk().Held(); int64(held) != n || after != 0 {
+		t.Errorf("%d calls are said to be held, and %d are; %d afterwards", held, n, after)
 	}
 	if n > 200 {
 		t.Errorf("%d calls of one session are held at once; with 4 MiB of arguments each has several copies of them", n)

@@ -119,6 +119,16 @@ func (b *Budget) enter(w *waiter) (granted bool, err error) {
 	return false, nil
 }
 
+// Held is how much requests hold now, of how much they may, and how many wait for some. Of a nil budget all are 0.
+func (b *Budget) Held() (used, total int64, waiting int) {
+	if b == nil {
+		return 0, 0, 0
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.used, b.total, len(b.waiting)
+}
+
 func full(format string, args ...any) error {
 	e := fault.New(fault.LimitRate, format, args...).Try("Try again in %s, with fewer or smaller requests at a time.", Again)
 	e.Again = Again

@@ -176,6 +176,22 @@ func TestWaiting(t *testing.T) {
 	})
 }
 
+// Held says what is held, and nothing once it is given back.
+func TestHeld(t *testing.T) {
+	b := New(mib)
+	h, err := b.Take(t.Context(), "a", 100)
+	if used, total, waiting := b.Held(); err != nil || used != PerCall+100*Factor || total != mib || waiting != 0 {
+		t.Errorf("%d of %d, %d wait, %v", used, total, waiting, err)
+	}
+	h.Release()
+	if used, _, _ := b.Held(); used != 0 {
+		t.Errorf("%d are held by nobody", used)
+	}
+	if used, total, waiting := (*Budget)(nil).Held(); used != 0 || total != 0 || waiting != 0 {
+		t.Errorf("without a bound: %d of %d, %d wait", used, total, waiting)
+	}
+}
+
 // A request that never fits is refused at once, and so is one of an agent of which too many wait.
 func TestRefusedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -206,6 +206,8 @@ type Counters struct {
 	begun bool
 	spare []audit.Entry // memory for noted
 
+	totals totals
+
 	notedMu sync.Mutex // guards noted alone, so that Note waits for no counting
 	noted   []audit.Entry
 	enough  chan struct{} // holds one
@@ -213,7 +215,7 @@ type Counters struct {
 
 // New returns counters that have counted nothing.
 func New(log Log, now func() time.Time, warn *slog.Logger) *Counters {
-	return &Counters{log: log, now: now, warn: warn, hours: map[time.Time]*Slot{}, fine: map[time.Time]*Slot{}, uses: map[time.Time]map[ModelKey]ModelUse{}, enough: make(chan struct{}, 1)}
+	return &Counters{log: log, now: now, warn: warn, hours: map[time.Time]*Slot{}, fine: map[time.Time]*Slot{}, uses: map[time.Time]map[ModelKey]ModelUse{}, totals: newTotals(now()), enough: make(chan struct{}, 1)}
 }
 
 // Note hands over entries that are in the log, in its order, so that they need not be read there. Some may be left out: from the first one that is missing
@@ -326,6 +328,7 @@ func (c *Counters) add(page []audit.Entry, next, size int64) {
 	for _, e := range page {
 		c.to = e.Index + 1
 		k, n := Of(e)
+		c.totals.count(e, k, n)
 		operation := Unasked(e)
 		slotOf(c.hours, e.At, time.Hour).count(k, n, operation)
 		if !e.At.Before(oldestFine) {

@@ -203,6 +203,13 @@ func (s *Standing) Leave(r Running) {
 	}
 }
 
+// UnderWay is how many calls each agent has under way; those without any are left out.
+func (s *Standing) UnderWay() map[string]int {
+	s.kill.mu.Lock()
+	defer s.kill.mu.Unlock()
+	return maps.Clone(s.kill.calls)
+}
+
 // Killed tells whether the agent is switched off. It reads one pointer and takes no lock.
 func (s *Standing) Killed(agent string) bool {
 	state := s.kill.state.Load()

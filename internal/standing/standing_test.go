@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -192,6 +193,9 @@ func TestSwitchCancelsWhatItReaches(t *testing.T) {
 			}
 			w.s.Leave(left)
 			w.s.Leave(left) // it has left, and takes nobody else along
+			if under := w.s.UnderWay(); !maps.Equal(under, map[string]int{"worker": 1, "planner": 1}) {
+				t.Errorf("under way: %v", under)
+			}
 			w.s.Disable(c.agent, "person:alice", "odd")
 			if errors.Is(worker.cause, standing.ErrKilled) != c.worker || errors.Is(planner.cause, standing.ErrKilled) != c.planner || left.cause != nil {
 				t.Errorf("worker %v, planner %v, left %v", worker.cause, planner.cause, left.cause)

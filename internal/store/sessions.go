@@ -498,6 +498,12 @@ func (r *Reader) sessions(ctx context.Context, which string, args ...any) (page 
 	return page, last, nil
 }
 
+// OpenSessions is how many sessions are open.
+func (r *Reader) OpenSessions(ctx context.Context) (n int64, err error) {
+	_, err = r.row(ctx, countOpenSessions, nil, &n)
+	return n, err
+}
+
 // WaitingPlans implements gateway.Store. Used time may be a second old.
 func (r *Reader) WaitingPlans(ctx context.Context, limit int) (newest []session.Session, all int64, err error) {
 	if _, err = r.row(ctx, countPlans, nil, &all); err != nil {

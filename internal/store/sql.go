@@ -33,6 +33,7 @@ const (
 	selectPage        = "WHERE n < $1 ORDER BY n DESC LIMIT $2"
 	selectPageOf      = "WHERE n < $1 AND state = $3 ORDER BY n DESC LIMIT $2"
 	selectPlans       = "WHERE plan_waits = 1 ORDER BY n DESC LIMIT $1"
+	countOpenSessions = "SELECT count(*) FROM sessions WHERE state = 'open'"
 	countPlans        = "SELECT count(*) FROM sessions WHERE plan_waits = 1"
 	insertDestination = "INSERT INTO approval_destinations (destination, n) SELECT $1, n FROM approvals WHERE id = $2"
 	countDrills       = "SELECT count(*), coalesce(sum(CASE WHEN a.state = 'rejected' THEN 1 ELSE 0 END), 0), coalesce(sum(CASE WHEN a.state = 'approved' THEN 1 ELSE 0 END), 0) FROM drills d JOIN approvals a ON a.id = d.id"

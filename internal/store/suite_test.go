@@ -29,6 +29,7 @@ type engine interface {
 	gateway.Store
 	Entries(context.Context, audit.Filter) ([]audit.Entry, int64, error)
 	SessionsPage(context.Context, string, int, session.State) (session.Page, error)
+	OpenSessions(context.Context) (int64, error)
 	Close() error
 }
 
@@ -67,6 +68,9 @@ func testEngine(t *testing.T, open func(t *testing.T, clock func() time.Time) en
 		}
 		hosted := newSession("a", false)
 		must(t, s.OpenSession(ctx, hosted, change("session.open", hosted)))
+		if n, err := s.OpenSessions(ctx); n != 2 || err != nil {
+			t.Errorf("%d sessions are open, %v", n, err)
+		}
 		for name, got := range map[string]session.Session{
 			"by id": get(t)(s.Session(ctx, first.ID)), "own": get(t)(s.OwnSession(ctx, "a")),
 		} {

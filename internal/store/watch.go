@@ -360,6 +360,13 @@ func damageOf(err error, entry int64, what string) error {
 	return err
 }
 
+// Writes is how many transactions were committed since the start, how long their commits took together, and how many wait now.
+func (db *DB) Writes() (commits int64, took time.Duration, waiting int) {
+	db.w.queue.mu.Lock()
+	defer db.w.queue.mu.Unlock()
+	return db.w.commits.Load(), time.Duration(db.w.took.Load()), db.w.queue.waiting
+}
+
 // Ready tells whether writes are taken: one succeeded within the last two seconds, or one that is made now does. It does not say so while entries
 // can't be signed.
 func (db *DB) Ready(ctx context.Context) error {

@@ -240,6 +240,9 @@ func TestReady(t *testing.T) {
 	if n := db.w.commits.Load(); n == before {
 		t.Error("ready without a write")
 	}
+	if commits, took, waiting := db.Writes(); commits <= before || took <= 0 || took > time.Minute || waiting != 0 {
+		t.Errorf("%d commits in %s, %d wait", commits, took, waiting)
+	}
 	if size, err := db.Size(t.Context()); size != 0 || err != nil {
 		t.Errorf("asking whether it is ready wrote %d entries, %v", size, err)
 	}

@@ -68,6 +68,7 @@ type writer struct {
 	passed  atomic.Pointer[func(quota.Mark)]    // is told of marks of quotas; nil: nobody is
 	entries atomic.Pointer[func([]audit.Entry)] // is told of entries; nil: nobody is
 	commits atomic.Int64                        // transactions committed
+	took    atomic.Int64                        // nanoseconds that their commits took
 	// commit is COMMIT; tests put failing ones in its place.
 	commit func(*conn) error
 	health
@@ -418,14 +419,17 @@ func (t *tx) commit() error {
 		return nil
 	}
 	t.moved.size = w.tree.Size()
+	began := time.Since(w.started)
 	if err := w.commitProved(&t.moved); err != nil {
 		w.tried = &tried{w.tree.Size(), w.tree.Root()}
 		w.unsureUsed = maps.Clone(t.used)
 		w.disconnect()
 		return err
 	}
+	now := time.Since(w.started)
 	w.commits.Add(1)
-	w.written.Store(int64(time.Since(w.started)))
+	w.took.Add(int64(now - began))
+	w.written.Store(int64(now))
 	if err := w.look(lookEvery); err != nil { // before anybody is told that it is durable
 		return err
 	}
