@@ -39,6 +39,7 @@ var outside = map[string][]string{
 	"github.com/spf13/pflag":                          {"cmd/sallyport"},
 	"go.yaml.in/yaml/v4":                              {"internal/agent", "internal/daemon", "internal/labels", "cmd/sallyport"},
 	"github.com/pelletier/go-toml/v2":                 {"internal/clients"},
+	"github.com/prometheus/client_golang":             {"internal/metrics"},
 	"golang.org/x/mod":                                {"internal/audit", "internal/store", "internal/httpapi", "internal/anchor"},
 	"golang.org/x/sync":                               {"internal/upstream", "internal/store", "internal/mcpapi"},
 	"golang.org/x/sys":                                {"cmd/sallyport", "internal/store", "internal/upstream", "internal/sandbox", "internal/comm/files", "internal/comm/exec"},

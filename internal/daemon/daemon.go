@@ -409,7 +409,7 @@ func (d *Daemon) buildFaces() error {
 		Runs: d.runs, Process: cmp.Or(d.o.Process, os.Getpid()), Confirm: func() bool { return d.config().People.confirms() }, Trials: d.trial, Approved: d.approved, Deployment: d.deployment, Memory: d.requests, Log: d.o.Log, Version: d.o.Version, Agents: d.gate.Agents, People: func() map[string][]identity.Role { return d.config().persons() }, Upstreams: d.servers,
 		Source: func(ctx context.Context) (audit.Source, error) { return d.store.Source(ctx) },
 		Public: d.consoleURL(), Library: d.books, Collector: d.collector(), AddsTo: func(host string) []string { return d.config().addsTo(host) }, Claims: d.claims(), Labels: d.labelDesk(), OIDC: signIn, Changes: d.changes, Configuration: d.Configuration, Reload: d.Reload, Anchor: func(ctx context.Context) anchor.Status { return d.anchored.watch.Status(ctx) },
-		Deliveries: func(ctx context.Context) ([]console.Deliveries, error) { return d.teller.deliveries(ctx) }, Counters: d.counters, Search: found,
+		Deliveries: func(ctx context.Context) ([]console.Deliveries, error) { return d.teller.deliveries(ctx) }, Counters: d.counters, Search: found, Metrics: d.metrics(),
 	})
 	// Paths are compared as they came: a mux would clean and redirect them, and what was judged would not be what is served.
 	mcp, api := d.face.Handler(), d.api.Agent()

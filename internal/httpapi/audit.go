@@ -257,7 +257,7 @@ func (a *API) export(w http.ResponseWriter, r *http.Request) error {
 // readyTime bounds how long readiness waits for the store.
 const readyTime = 2 * time.Second
 
-// plainRoutes need no credential and tell nothing about agents or people.
+// plainRoutes are for programs that look after the gateway. But for the figures they need no credential and tell nothing about agents or people.
 func (a *API) plainRoutes(s *side) {
 	say := func(w http.ResponseWriter, word string) error {
 		return send(w, "application/json", []byte(`{"status":"`+word+`"}`+"\n"), nil)
@@ -277,6 +277,11 @@ func (a *API) plainRoutes(s *side) {
 				return fault.Wrap(err, fault.StoreUnavailable, "")
 			}
 			return say(w, "ready")
+		})
+	s.raw(route{method: http.MethodGet, path: "/metrics", roles: readers, summary: "Figures for Prometheus, also as OpenMetrics"}, "/metrics", false, "text/plain", nil,
+		func(w http.ResponseWriter, r *http.Request) error {
+			a.o.Metrics.ServeHTTP(w, r)
+			return nil
 		})
 	s.raw(route{method: http.MethodGet, path: "/openapi.json", summary: "This document"}, "/openapi.json", true, "application/openapi+json", nil,
 		func(w http.ResponseWriter, _ *http.Request) error {

@@ -119,6 +119,7 @@ type Options struct {
 	Runs      *runner.Runner // of agents
 	// Deployment answers the deployment checklists.
 	Deployment func(ctx context.Context) (deployed.Report, error)
+	Metrics    http.Handler      // answers with figures for a monitoring system
 	Labels     console.LabelDesk // nil: there is no configuration file that labels could be added to
 }
 

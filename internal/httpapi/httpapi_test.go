@@ -296,6 +296,7 @@ func newWorld(t testing.TB, tweak ...func(*gateway.Options)) *world {
 		Source:    func(ctx context.Context) (audit.Source, error) { return db.Source(ctx) },
 		Library:   gatewaytest.Library(t, db),
 		AddsTo:    func(string) []string { return nil },
+		Metrics:   http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("figures")) }),
 		Collector: collect.New(collect.Options{
 			Web: nowhere{}, Record: db.Record, Clock: time.Now, Payload: w.g.Payload,
 			Enter: func(collect.Running) (func(), func() bool) { return func() {}, func() bool { return false } },
@@ -507,6 +508,7 @@ var endpoints = []endpoint{
 	{"GET", "/healthz", "", "open"},
 	{"GET", "/readyz", "", "open"},
 	{"GET", "/openapi.json", "", "open"},
+	{"GET", "/metrics", "", "viewer approver operator auditor"},
 }
 
 // url fills the places of the path.
