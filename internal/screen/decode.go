@@ -34,6 +34,11 @@ func unescape(dst, b []byte) (out []byte, any bool) {
 		raw := false // a byte, not a character
 		switch b[i] {
 		case '\\':
+			if i+1 < len(b) && short[b[i+1]] != 0 { // as most are
+				any, dst = true, append(dst, short[b[i+1]])
+				i += 2
+				continue
+			}
 			n, r, raw = backslash(b[i:])
 		case '%':
 			if n, r = hexByte(b[i:], 1); n > 0 {
@@ -103,6 +108,9 @@ func hex4(b []byte) rune {
 	return v
 }
 
+// short has what the escapes of one letter or sign stand for; all that end a line or part words are one.
+var short = [256]byte{'n': '\n', 'r': '\n', 't': '\n', '"': '"', '/': '/', '\'': '\''}
+
 // backslash reads a run of backslashes and what they escape.
 func backslash(b []byte) (n int, r rune, raw bool) {
 	k := 1
@@ -112,11 +120,10 @@ func backslash(b []byte) (n int, r rune, raw bool) {
 	if k == len(b) {
 		return 0, 0, false
 	}
+	if c := short[b[k]]; c != 0 {
+		return k + 1, rune(c), false
+	}
 	switch b[k] {
-	case 'n', 'r', 't':
-		return k + 1, '\n', false
-	case '"', '/', '\'':
-		return k + 1, rune(b[k]), false
 	case 'x':
 		n, r = hexByte(b[k:], 1)
 		if n > 0 {

@@ -54,6 +54,12 @@ type mark struct {
 	rule int32
 }
 
+// opener has the marks that begin with one byte, and which bytes come second in them.
+type opener struct {
+	second [256]bool
+	marks  []mark
+}
+
 // rules are all that a detector knows.
 type rules struct {
 	date    time.Time // of the newest, own of the program's, and last of the operator's, where there are any
@@ -66,8 +72,7 @@ type rules struct {
 	slots   []slot // open addressing by hash
 	bloom   [1024]uint64
 	words   []wanted
-	opens   [256]bool // bytes with which marks begin
-	marks   []mark
+	opens   [256]*opener // by the byte with which marks begin
 
 	reversed, rotated       int // classes of words in other spellings
 	hiddenTags, hiddenMarks int32
@@ -138,27 +143,30 @@ func (s *reading) word(h uint32) bool {
 }
 
 // mark looks for the marks that begin here.
-func (s *reading) mark(b []byte) {
-	for i := range s.d.rules.marks {
-		m := &s.d.rules.marks[i]
-		if m.text[0] != b[0] || len(b) < len(m.text) {
+func (s *reading) mark(o *opener, b []byte) {
+	if len(b) < 2 || !o.second[lower(b[1])] {
+		return
+	}
+	for i := range o.marks {
+		m := &o.marks[i]
+		if len(b) < len(m.text) {
 			continue
 		}
 		k := 1
-		for k < len(m.text) {
-			c := b[k]
-			if c >= 'A' && c <= 'Z' {
-				c |= 0x20
-			}
-			if c != m.text[k] {
-				break
-			}
+		for k < len(m.text) && lower(b[k]) == m.text[k] {
 			k++
 		}
 		if k == len(m.text) {
 			s.fire(m.rule)
 		}
 	}
+}
+
+func lower(c byte) byte {
+	if c >= 'A' && c <= 'Z' {
+		c |= 0x20
+	}
+	return c
 }
 
 // parser reads files of rules. A file has lines of these forms; what follows # at the beginning of a line is a comment:
@@ -285,8 +293,13 @@ func (p *parser) rule(kind, rest string) error {
 		if len(text) < 3 || len(text) > maxMark || ascii[text[0]] != ' ' || strings.ToLower(text) != text {
 			return fmt.Errorf("the text of the mark %s has 3 to %d bytes, in small letters, and begins with a sign", r.id, maxMark)
 		}
-		p.r.opens[text[0]] = true
-		p.r.marks = append(p.r.marks, mark{text, int32(len(p.r.all))})
+		o := p.r.opens[text[0]]
+		if o == nil {
+			o = &opener{}
+			p.r.opens[text[0]] = o
+		}
+		o.second[text[1]] = true
+		o.marks = append(o.marks, mark{text, int32(len(p.r.all))})
 	} else if err := p.steps(&r, strings.Fields(body)); err != nil {
 		return err
 	}

@@ -63,3 +63,44 @@ func TestStepsOutOfReach(t *testing.T) {
 		t.Errorf("only %d rules fired", fired)
 	}
 }
+
+// The marks that begin at a place are those that a comparison with each mark finds.
+func TestMarks(t *testing.T) {
+	d := testDetector(t)
+	type known struct {
+		text string
+		rule int32
+	}
+	var all []known
+	for rule, r := range d.rules.all {
+		for line := range strings.Lines(string(ownRules)) {
+			if head, text, ok := strings.Cut(line, " : "); ok && strings.HasPrefix(head, "mark "+r.id+" ") {
+				all = append(all, known{strings.TrimSpace(text), int32(rule)})
+			}
+		}
+	}
+	if len(all) < 20 {
+		t.Fatalf("only %d marks", len(all))
+	}
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 20000 {
+		m := all[random.IntN(len(all))].text
+		text := m[:random.IntN(len(m))+1] + all[random.IntN(len(all))].text
+		if random.IntN(2) == 0 {
+			text = strings.ToUpper(text)
+		}
+		text = text[:random.IntN(len(text))+1]
+		got, want := reading{d: d, now: chunk{rule: -1}}, reading{d: d, now: chunk{rule: -1}}
+		if o := d.rules.opens[text[0]]; o != nil {
+			got.mark(o, []byte(text))
+		}
+		for _, k := range all {
+			if strings.HasPrefix(strings.ToLower(text), k.text) {
+				want.fire(k.rule)
+			}
+		}
+		if got.now != want.now {
+			t.Fatalf("%q: %+v, with each mark %+v", text, got.now, want.now)
+		}
+	}
+}

@@ -102,8 +102,8 @@ func (s *reading) read(b []byte) {
 			}
 			s.endWord(b)
 		}
-		if s.d.rules.opens[c] {
-			s.mark(b[i:])
+		if o := s.d.rules.opens[c]; o != nil {
+			s.mark(o, b[i:])
 		}
 		i++
 	}
