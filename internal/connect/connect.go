@@ -176,7 +176,8 @@ type line struct {
 type message struct {
 	mcpwire.Message
 	body    []byte
-	version string // of the protocol, where the message carries one (modern era)
+	version string   // of the protocol, where the message carries one (modern era)
+	batch   *answers // to the batch that it came in; nil: it came alone
 }
 
 func (m *message) notification() bool { return m.ID == nil && !m.Response() }
@@ -199,6 +200,10 @@ func parse(body []byte) (message, *mcpwire.Error) {
 }
 
 func (b *bridge) message(body []byte) {
+	if _, version := b.session.now(); version == mcpwire.Revision0326 && mcpwire.IsBatch(body) {
+		b.batch(body)
+		return
+	}
 	m, e := parse(body)
 	switch {
 	case e != nil:
@@ -214,6 +219,22 @@ func (b *bridge) message(body []byte) {
 
 // start runs a request beside the others.
 func (b *bridge) start(m message) {
+	ctx, done := b.register(m)
+	if ctx == nil {
+		return
+	}
+	group := &b.work
+	if m.Method == "subscriptions/listen" {
+		group = &b.tail
+	}
+	group.Go(func() {
+		defer done()
+		b.request(ctx, m)
+	})
+}
+
+// register notes a request, so that it can be cancelled until done is called. ctx is nil if there are too many; then it has its answer.
+func (b *bridge) register(m message) (ctx context.Context, done func()) {
 	ctx, cancel := context.WithCancel(b.ctx)
 	key := mcpwire.IDKey(m.ID)
 	b.mu.Lock()
@@ -224,20 +245,15 @@ func (b *bridge) start(m message) {
 	b.mu.Unlock()
 	if crowded {
 		cancel()
-		b.fail(m.ID, fault.LimitRate.RPCCode(), fmt.Sprintf("More than %d requests are running.", maxRunning))
-		return
+		b.failed(m, fault.LimitRate.RPCCode(), fmt.Sprintf("More than %d requests are running.", maxRunning))
+		return nil, nil
 	}
-	group := &b.work
-	if m.Method == "subscriptions/listen" {
-		group = &b.tail
-	}
-	group.Go(func() {
-		defer cancel()
-		b.request(ctx, m)
+	return ctx, func() {
+		cancel()
 		b.mu.Lock()
 		delete(b.running, key)
 		b.mu.Unlock()
-	})
+	}
 }
 
 // oneWay forwards a notification or an answer. No message after it may overtake it.
@@ -289,7 +305,7 @@ func (b *bridge) request(ctx context.Context, m message) {
 		return // cancelled by the client, which expects no answer, or stopping
 	}
 	if err != nil {
-		b.fail(m.ID, fault.UpstreamFailed.RPCCode(), b.explain(err))
+		b.failed(m, fault.UpstreamFailed.RPCCode(), b.explain(err))
 		return
 	}
 	defer resp.Body.Close()
@@ -301,7 +317,7 @@ func (b *bridge) request(ctx context.Context, m message) {
 	if err != nil {
 		why += ": " + err.Error()
 	}
-	b.fail(m.ID, fault.UpstreamFailed.RPCCode(), why+". Whether the request had its effect is in the audit (sallyport audit query).")
+	b.failed(m, fault.UpstreamFailed.RPCCode(), why+". Whether the request had its effect is in the audit (sallyport audit query).")
 }
 
 func (b *bridge) explain(err error) string {
@@ -314,7 +330,10 @@ func (b *bridge) explain(err error) string {
 
 // write puts one message on a line of its own.
 func (b *bridge) write(m mcpwire.Message) error {
-	line := append(m.Append(make([]byte, 0, len(m.Params)+len(m.Result)+len(m.Error)+128)), '\n')
+	return b.line(append(m.Append(make([]byte, 0, len(m.Params)+len(m.Result)+len(m.Error)+128)), '\n'))
+}
+
+func (b *bridge) line(line []byte) error {
 	b.outMu.Lock()
 	defer b.outMu.Unlock()
 	if b.outErr == nil {
@@ -325,10 +344,27 @@ func (b *bridge) write(m mcpwire.Message) error {
 	return b.outErr
 }
 
-// fail answers a request in place of the gateway.
-func (b *bridge) fail(id json.RawMessage, code int64, why string) {
-	e := mcpwire.Error{Code: code, Message: strings.ToValidUTF8(why, "\uFFFD")}
-	if err := b.write(mcpwire.Message{ID: id, Error: e.JSON()}); err != nil {
+// reply gives the answer to a request, alone or as a part of a batch.
+func (b *bridge) reply(m message, answer mcpwire.Message) error {
+	if m.batch == nil {
+		return b.write(answer)
+	}
+	m.batch.add(answer)
+	return nil
+}
+
+// failed answers a request in place of the gateway, and fail a message that may be none.
+func (b *bridge) failed(m message, code int64, why string) {
+	if err := b.reply(m, mistake(m.ID, code, why)); err != nil {
 		b.log.Warn("an error could not be handed over", "error", err)
 	}
+}
+
+func (b *bridge) fail(id json.RawMessage, code int64, why string) {
+	b.failed(message{Message: mcpwire.Message{ID: id}}, code, why)
+}
+
+func mistake(id json.RawMessage, code int64, why string) mcpwire.Message {
+	e := mcpwire.Error{Code: code, Message: strings.ToValidUTF8(why, "\uFFFD")}
+	return mcpwire.Message{ID: id, Error: e.JSON()}
 }

@@ -253,6 +253,72 @@ func TestBadLines(t *testing.T) {
 	}
 }
 
+// A client of 2025-03-26 gets one array for a batch, and one error for what is no batch.
+func TestBatch(t *testing.T) {
+	e := newEverything(t, false)
+	old := strings.ReplaceAll(hello, "2025-11-25", "2025-03-26")
+	echo := func(id, text string) string {
+		return `{"jsonrpc":"2.0","id":` + id + `,"method":"tools/call","params":{"name":"echo","arguments":{"text":"` + text + `"}}}`
+	}
+	for _, c := range []struct {
+		name, line string
+		want       []string // parts of the line, in order; none: there is no line
+	}{
+		{"calls", "[" + echo("1", "one") + `,{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":1,"progress":1}}, ` + echo(`"b"`, "two") + "]", []string{`[{"jsonrpc":"2.0","id":1,`, "one", `},{"jsonrpc":"2.0","id":"b",`, "two", "}]"}},
+		{"cancelled before its turn", `[{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}},` + echo("1", "one") + "," + echo("2", "two") + "]", []string{`[{"jsonrpc":"2.0","id":2,`, "two", "}]"}},
+		{"an error among the answers", `[{"jsonrpc":"2.0","id":1,"method":"vendor/x"},` + echo("2", "two") + "]", []string{`[{"jsonrpc":"2.0","id":1,"error"`, `},{"jsonrpc":"2.0","id":2,`, "two"}},
+		{"notifications", `[{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}]`, nil},
+		{"one id twice", "[" + echo("1", "one") + "," + echo("1", "two") + "]", []string{`{"jsonrpc":"2.0","id":null,"error":{"code":-32600`}},
+		{"one of 2026-07-28", `[{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}]`, []string{`{"jsonrpc":"2.0","id":null,"error":{"code":-32600`}},
+		{"a wrong _meta", "[" + echo("1", "one") + `,{"jsonrpc":"2.0","id":2,"method":"ping","params":{"_meta":7}}]`, []string{`{"jsonrpc":"2.0","id":null,"error":{"code":-32602`}},
+		{"none", "[]", []string{`{"jsonrpc":"2.0","id":null,"error":{"code":-32600`}},
+		{"no end", "[" + echo("1", "one"), []string{`{"jsonrpc":"2.0","id":null,"error":{"code":-32700`}},
+	} {
+		got := pipe(t, e.URL, secret, old+c.line+"\n")
+		if len(got) == 0 || !strings.Contains(got[0], `"protocolVersion":"2025-03-26"`) || len(got) > 2 || (len(got) == 2) != (c.want != nil) {
+			t.Errorf("%s: %q", c.name, got)
+			continue
+		}
+		for rest := got[len(got)-1]; len(c.want) > 0; c.want = c.want[1:] {
+			var ok bool
+			if _, rest, ok = strings.Cut(rest, c.want[0]); !ok {
+				t.Errorf("%s: no %s in %q", c.name, c.want[0], got[1])
+			}
+		}
+	}
+}
+
+// A request of a batch is cancelled while it runs, and the rest is answered.
+func TestBatchCancelled(t *testing.T) {
+	e := newEverything(t, false)
+	in, w := io.Pipe()
+	var out bytes.Buffer
+	done := make(chan error, 1)
+	go func() { done <- Run(t.Context(), in, &out, Options{URL: e.URL, Token: secret}) }()
+	fmt.Fprint(w, strings.ReplaceAll(hello, "2025-11-25", "2025-03-26"), `[{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"wait","arguments":{}}},{"jsonrpc":"2.0","id":2,"method":"ping"}]`+"\n")
+	<-e.started
+	fmt.Fprint(w, `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`+"\n")
+	<-e.ended
+	w.Close()
+	err := <-done
+	_, last, _ := strings.Cut(out.String(), "\n") // it may have the server's last word on the cancelled one, too
+	if err != nil || !strings.HasPrefix(last, "[") || !strings.HasSuffix(last, `{"jsonrpc":"2.0","id":2,"result":{}}]`+"\n") {
+		t.Errorf("%v: %s", err, out.String())
+	}
+}
+
+// The answers to a batch are together no larger than one answer may be, and each request has one.
+func TestBatchAnswersTooLarge(t *testing.T) {
+	var a answers
+	large := mcpwire.Message{ID: []byte("1"), Result: []byte(`"` + strings.Repeat("x", maxAnswer/2) + `"`)}
+	a.add(large)
+	large.ID = []byte("2")
+	a.add(large)
+	if len(a.json) > maxAnswer || !bytes.Contains(a.json, []byte(`,{"jsonrpc":"2.0","id":2,"error":{`)) {
+		t.Errorf("%d bytes, which end in %s", len(a.json), a.json[len(a.json)-200:])
+	}
+}
+
 func TestRefusalsAreAnswers(t *testing.T) {
 	e := newEverything(t, false)
 	if got := pipe(t, e.URL, "spt_agent_other", `{"jsonrpc":"2.0","id":1,"method":"ping"}`); len(got) != 1 || !strings.Contains(got[0], "not known here") || !strings.Contains(got[0], `"id":1`) {

@@ -177,7 +177,7 @@ func (b *bridge) send(ctx context.Context, method string, body []byte, h http.He
 // answer forwards the messages of a response up to the answer to the request.
 func (b *bridge) answer(m message, resp *http.Response) (answered bool, err error) {
 	if resp.StatusCode >= 300 && mcpwire.MediaType(resp.Header) != mcpwire.TypeJSON {
-		b.fail(m.ID, rpcCode(resp.StatusCode), problem(resp))
+		b.failed(m, rpcCode(resp.StatusCode), problem(resp))
 		return true, nil
 	}
 	key := mcpwire.IDKey(m.ID)
@@ -192,7 +192,7 @@ func (b *bridge) answer(m message, resp *http.Response) (answered bool, err erro
 		if got.Result != nil {
 			b.learn(m, got.Result)
 		}
-		if err := b.write(got); err != nil {
+		if err := b.reply(m, got); err != nil {
 			return err
 		}
 		answered = true

@@ -32,8 +32,10 @@ func (f *Face) handle(ctx context.Context, p identity.Principal, req *request, s
 		result, e = f.do(ctx, p, req, s, c)
 	}
 	switch {
-	case e == nil && (listed || !modern):
+	case e == nil && listed:
 		s.result(result)
+	case e == nil && !modern:
+		s.result(asOlder(c.revision, req.Method, result))
 	case e == nil:
 		s.result(f.asModern(req.Method, result)...)
 	case modern:

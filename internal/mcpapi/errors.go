@@ -49,7 +49,11 @@ func badMessage(e *mcpwire.Error) *rpcError {
 func parse(body []byte) (mcpwire.Message, *rpcError) {
 	m, e := mcpwire.Parse(body, limits)
 	if e == nil && m.Response() && m.ID == nil {
-		return m, badRequest(mcpwire.CodeInvalidRequest, "A response has the id of the request that it answers.")
+		return m, noResponseID()
 	}
 	return m, badMessage(e)
+}
+
+func noResponseID() *rpcError {
+	return badRequest(mcpwire.CodeInvalidRequest, "A response has the id of the request that it answers.")
 }

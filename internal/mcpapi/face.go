@@ -1,5 +1,5 @@
-// Package mcpapi is the face for agents: MCP over streamable HTTP at /mcp, for the revisions 2025-06-18, 2025-11-25 and the stateless
-// 2026-07-28 on one URL.
+// Package mcpapi is the face for agents: MCP over streamable HTTP at /mcp, for the revisions from 2025-03-26 to 2025-11-25 and the stateless
+// 2026-07-28 on one URL. Revision 2024-11-05, which had another transport over HTTP, is served for clients on a pipe, whose bridge speaks it here.
 //
 // This package's own code serves everything that an agent can ask for (lists, calls, reads, prompts, completions), so that the bytes of a result
 // pass through once and unchanged. The MCP SDK serves the rest of the protocol: the handshake, transport sessions, and the streams that carry
@@ -110,7 +110,7 @@ type lifetime struct {
 }
 
 // revisions are the ones that this face serves.
-var revisions = []string{mcpwire.Revision0728, mcpwire.Revision1125, mcpwire.Revision0618}
+var revisions = []string{mcpwire.Revision0728, mcpwire.Revision1125, mcpwire.Revision0618, mcpwire.Revision0326, mcpwire.Revision1105}
 
 // New returns a Face that is ready to serve.
 func New(g Gateway, o Options) *Face {
@@ -191,9 +191,6 @@ func (f *Face) serve(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Allow", "GET, POST, DELETE")
 		f.web.Refuse(w, r, web.WithStatus(http.StatusMethodNotAllowed, fault.New(fault.RequestMalformed, "The method is POST, GET or DELETE.")))
 		return
-	}
-	if r.Header.Get(mcpwire.HeaderVersion) == mcpwire.Revision0326 {
-		r.Header.Del(mcpwire.HeaderVersion) // a missing header means this revision; the transport session knows its own
 	}
 	p, err := f.principal(r)
 	if err != nil {

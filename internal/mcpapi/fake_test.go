@@ -420,13 +420,23 @@ func (r *rig) do(method, url string, body string, headers map[string]string) raw
 // open initialises a legacy transport session and returns the headers that go with it.
 func (r *rig) open(token, caps string) map[string]string {
 	r.t.Helper()
-	rep := r.do("POST", "/mcp", `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":`+caps+`,"clientInfo":{"name":"raw","version":"1"}}}`,
+	return r.openAs(mcpwire.Revision1125, token, caps)
+}
+
+// openAs is open for a revision. Before 2025-06-18 there is no header for it.
+func (r *rig) openAs(revision, token, caps string) map[string]string {
+	r.t.Helper()
+	rep := r.do("POST", "/mcp", `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"`+revision+`","capabilities":`+caps+`,"clientInfo":{"name":"raw","version":"1"}}}`,
 		map[string]string{"Authorization": "Bearer " + token})
 	id := rep.header.Get(mcpwire.HeaderSession)
 	if rep.status != 200 || id == "" {
 		r.t.Fatalf("initialize: %d %s", rep.status, rep.body)
 	}
-	return map[string]string{"Authorization": "Bearer " + token, mcpwire.HeaderSession: id, mcpwire.HeaderVersion: mcpwire.Revision1125}
+	h := map[string]string{"Authorization": "Bearer " + token, mcpwire.HeaderSession: id}
+	if !older(revision) {
+		h[mcpwire.HeaderVersion] = revision
+	}
+	return h
 }
 
 const modernMeta = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}`

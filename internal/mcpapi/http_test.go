@@ -401,7 +401,7 @@ func TestTransportSessions(t *testing.T) {
 		{"another agent's", as(otherToken, id), 404},
 		{"another token of the same agent", as(agentToken2, id), 404},
 		{"a session token of the same agent", as(sessionToken, id), 404},
-		{"another revision", map[string]string{mcpwire.HeaderSession: id, mcpwire.HeaderVersion: "2024-11-05"}, 400},
+		{"another revision", map[string]string{mcpwire.HeaderSession: id, mcpwire.HeaderVersion: "2024-10-07"}, 400},
 	} {
 		if rep := r.do("POST", "/mcp", echoCall, c.h); rep.status != c.status || rep.code() == 0 && c.name != "long" {
 			t.Errorf("%s: %d %s", c.name, rep.status, rep.body)

@@ -28,11 +28,12 @@ const (
 
 // connection is one transport session of a revision up to 2025-11-25. Labels and phase belong to the credential, not to it.
 type connection struct {
-	id    string
-	owner identity.Principal
-	ss    *mcp.ServerSession
-	caps  json.RawMessage // the client's capabilities, as it sent them
-	asks  map[string]bool // server-to-client requests that the client answers
+	id       string
+	owner    identity.Principal
+	ss       *mcp.ServerSession
+	revision string          // that was agreed on
+	caps     json.RawMessage // the client's capabilities, as it sent them and as its revision has them
+	asks     map[string]bool // server-to-client requests that the client answers
 
 	mu      sync.Mutex // guards what follows
 	ended   error      // why it ended, or nil
@@ -246,6 +247,9 @@ func (c *connection) cancel(id json.RawMessage) {
 func (c *connection) ask(ctx context.Context, s *stream, method string, params json.RawMessage) (json.RawMessage, error) {
 	if !c.asks[method] {
 		e := badRequest(mcpwire.CodeMethodNotFound, "The agent's client does not answer "+mcpwire.Clip(method)+".")
+		return nil, &call.RPCError{JSON: e.object()}
+	}
+	if e := askedSince(c.revision, method, params); e != nil {
 		return nil, &call.RPCError{JSON: e.object()}
 	}
 	ch := make(chan reply, 1)

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 
 	"sallyport.example/internal/call"
@@ -29,6 +30,9 @@ func (f *Face) post(w http.ResponseWriter, r *http.Request, p identity.Principal
 	if err != nil {
 		f.record(r, p, "", err)
 		f.web.Refuse(w, r, err)
+		return
+	}
+	if mcpwire.IsBatch(body) && f.batch(w, r, p, body, hold) {
 		return
 	}
 	m, e := parse(body)
@@ -87,7 +91,7 @@ func (f *Face) postModern(w http.ResponseWriter, r *http.Request, p identity.Pri
 
 // postLegacy serves a request of a revision up to 2025-11-25: within a transport session, except for the one that opens it.
 func (f *Face) postLegacy(w http.ResponseWriter, r *http.Request, p identity.Principal, req *request, s *stream, body []byte) {
-	if v := r.Header.Get(mcpwire.HeaderVersion); v != "" && v != mcpwire.Revision1125 && v != mcpwire.Revision0618 {
+	if v := r.Header.Get(mcpwire.HeaderVersion); v != "" && !slices.Contains(revisions, v) {
 		s.fail(f.recordRefusal(p, req.Method, unsupported(v)))
 		return
 	}
@@ -103,36 +107,55 @@ func (f *Face) postLegacy(w http.ResponseWriter, r *http.Request, p identity.Pri
 	}
 	defer release()
 	p.Conversation = c.owner.Conversation
-	switch {
-	case req.Method == "ping":
+	if f.handleSession(w, r, p, req, s, body, c) {
+		return
+	}
+	ctx, done, turnedAway := f.enter(r, w, c, req.ID)
+	if turnedAway != nil {
+		s.fail(f.recordRefusal(p, req.Method, turnedAway))
+		return
+	}
+	defer done()
+	f.handle(ctx, p, req, s, c)
+}
+
+// enter begins a request of the transport session. done ends it, once its answer has been written to w.
+func (f *Face) enter(r *http.Request, w http.ResponseWriter, c *connection, id json.RawMessage) (_ context.Context, done func(), _ *rpcError) {
+	ctx, cancel := context.WithCancelCause(r.Context())
+	if e := c.begin(id, cancel); e != nil {
+		cancel(nil)
+		return nil, nil, e
+	}
+	return ctx, func() {
+		cancel(nil)
+		if c.finish(id) {
+			_ = http.NewResponseController(w).Flush() // the answer leaves before the client's standing stream ends; best effort
+			f.drop(c, errClosing)
+		}
+	}, nil
+}
+
+// handleSession serves a request that concerns the transport session itself; false if it is another one. What the SDK answers goes to w.
+func (f *Face) handleSession(w http.ResponseWriter, r *http.Request, p identity.Principal, req *request, s *stream, body []byte, c *connection) bool {
+	switch req.Method {
+	case "ping":
 		s.result(json.RawMessage("{}"))
-	case req.Method == "logging/setLevel":
+	case "logging/setLevel":
 		rank, ok := level(req.level)
 		if !ok {
 			s.fail(f.recordRefusal(p, req.Method, invalidParams("level must be one of "+strings.Join(levels, ", ")+".")))
-			return
+			return true
 		}
 		c.mu.Lock()
 		c.level = rank
 		c.mu.Unlock()
 		s.result(json.RawMessage("{}"))
-	case req.Method == "initialize", req.Method == string(call.Subscribe), req.Method == string(call.Unsubscribe):
+	case "initialize", string(call.Subscribe), string(call.Unsubscribe):
 		f.sdk.legacy.ServeHTTP(w, forSDK(r, body, &handshake{principal: p}))
 	default:
-		ctx, cancel := context.WithCancelCause(r.Context())
-		defer cancel(nil)
-		if e := c.begin(req.ID, cancel); e != nil {
-			s.fail(f.recordRefusal(p, req.Method, e))
-			return
-		}
-		defer func() {
-			if c.finish(req.ID) {
-				_ = http.NewResponseController(w).Flush() // the answer leaves before the client's standing stream ends; best effort
-				f.drop(c, errClosing)
-			}
-		}()
-		f.handle(ctx, p, req, s, c)
+		return false
 	}
+	return true
 }
 
 // forSDK is the request as the SDK gets it: with the body that was checked, and with its id in a header, since the context of a method of a
@@ -148,7 +171,7 @@ func forSDK(r *http.Request, body []byte, h *handshake) *http.Request {
 // notification serves a client's notification. Unknown ones are refused.
 func (f *Face) notification(w http.ResponseWriter, r *http.Request, p identity.Principal, req *request, modern bool, body []byte) {
 	if !clientNotifications[req.Method] {
-		newStream(w, nil).fail(f.recordRefusal(p, req.Method, badRequest(mcpwire.CodeMethodNotFound, "There is no notification "+mcpwire.Quote(req.Method)+".")))
+		newStream(w, nil).fail(f.recordRefusal(p, req.Method, noNotification(req.Method)))
 		return
 	}
 	if modern { // nothing outlives its HTTP request, so there is nothing to notify about
@@ -162,6 +185,11 @@ func (f *Face) notification(w http.ResponseWriter, r *http.Request, p identity.P
 		return
 	}
 	defer release()
+	f.notified(w, r, p, req, body, c)
+}
+
+// notified serves a notification within its transport session.
+func (f *Face) notified(w http.ResponseWriter, r *http.Request, p identity.Principal, req *request, body []byte, c *connection) {
 	switch req.Method {
 	case "notifications/cancelled":
 		if mcpwire.ValidID(req.requestID) {
@@ -172,6 +200,10 @@ func (f *Face) notification(w http.ResponseWriter, r *http.Request, p identity.P
 		return
 	}
 	w.WriteHeader(http.StatusAccepted)
+}
+
+func noNotification(method string) *rpcError {
+	return badRequest(mcpwire.CodeMethodNotFound, "There is no notification "+mcpwire.Quote(method)+".")
 }
 
 // response serves a client's answer to a request of the gateway.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -150,15 +151,20 @@ func (f *Face) initialize(ctx context.Context, h *handshake, method string, req 
 	if err != nil {
 		return nil, f.turnedAway(ctx, h.principal, method, err)
 	}
+	revision := mcpwire.Revision1125 // as the SDK negotiates
+	if params, ok := req.GetParams().(*mcp.InitializeParams); ok && !mcpwire.Modern(params.ProtocolVersion) && slices.Contains(revisions, params.ProtocolVersion) {
+		revision = params.ProtocolVersion
+	}
+	caps := capabilitiesOf(revision, h.caps)
 	c := &connection{
-		id: ss.ID(), owner: h.principal, ss: ss, caps: h.caps, asks: askable(h.caps), last: f.o.Clock(), level: silent,
+		id: ss.ID(), owner: h.principal, ss: ss, revision: revision, caps: caps, asks: askable(caps), last: f.o.Clock(), level: silent,
 		running: map[string]context.CancelCauseFunc{}, pending: map[string]chan reply{},
 	}
 	if err := f.add(c); err != nil {
 		return nil, f.turnedAway(ctx, h.principal, method, err)
 	}
 	res, err := next(ctx, method, req)
-	if r, ok := res.(*mcp.InitializeResult); ok && err == nil {
+	if r, ok := res.(*mcp.InitializeResult); ok && err == nil && r.ProtocolVersion == revision {
 		r.Instructions = prompt
 		return r, nil
 	}

@@ -17,10 +17,12 @@ type stream struct {
 	w  http.ResponseWriter
 	rc *http.ResponseController
 	id json.RawMessage
+	of *stream // the answer to the batch that this answer is a part of; nil: it stands alone
 
-	mu     sync.Mutex // guards w and the fields below
-	events bool
-	ended  bool
+	mu      sync.Mutex // guards w and the fields below
+	events  bool
+	ended   bool
+	answers [][][]byte // of a batch, in parts: those that are there, while none has left
 }
 
 func newStream(w http.ResponseWriter, id json.RawMessage) *stream {
@@ -32,11 +34,17 @@ var errEnded = errors.New("the answer has been given already")
 // message sends a notification or a request before the result, as an event.
 func (s *stream) message(method string, id, params json.RawMessage) error {
 	m := mcpwire.Message{ID: id, Method: method, Params: params}
-	b := m.Append(nil)
+	return s.send(m.Append(nil))
+}
+
+func (s *stream) send(b []byte) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ended {
 		return errEnded
+	}
+	if s.of != nil {
+		return s.of.send(b)
 	}
 	if !s.events {
 		s.events = true
@@ -45,6 +53,12 @@ func (s *stream) message(method string, id, params json.RawMessage) error {
 		h["Cache-Control"] = []string{"no-cache, no-transform"}
 		h["X-Accel-Buffering"] = []string{"no"}
 		s.w.WriteHeader(http.StatusOK)
+		for _, answer := range s.answers {
+			if err := s.event(answer...); err != nil {
+				return err
+			}
+		}
+		s.answers = nil
 	}
 	return s.event(b)
 }
@@ -85,11 +99,20 @@ func (s *stream) end(status int, member string, parts [][]byte) {
 		parts[i] = mcpwire.OneLine(parts[i])
 		length += len(parts[i])
 	}
+	if s.of != nil {
+		s.of.answered(slices.Concat([][]byte{head}, parts, [][]byte{{'}'}}))
+		return
+	}
 	if s.events {
 		// A client that went away doesn't get its answer; there is nobody to tell.
 		_ = s.event(slices.Concat([][]byte{head}, parts, [][]byte{{'}'}})...)
 		return
 	}
+	s.write(status, length, head, parts, '}')
+}
+
+// write writes a body: head, parts and a last byte. The caller holds mu.
+func (s *stream) write(status, length int, head []byte, parts [][]byte, last byte) {
 	h := s.w.Header()
 	h["Content-Type"] = jsonType
 	h["Content-Length"] = []string{strconv.Itoa(length)}
@@ -105,7 +128,45 @@ func (s *stream) end(status int, member string, parts [][]byte) {
 		}
 		head = append(head, p...)
 	}
-	_, _ = s.w.Write(append(head, '}'))
+	_, _ = s.w.Write(append(head, last))
+}
+
+// part returns the stream of one request of a batch.
+func (s *stream) part(id json.RawMessage) *stream { return &stream{id: id, of: s} }
+
+// answered takes the answer to one request of a batch.
+func (s *stream) answered(answer [][]byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.events {
+		_ = s.event(answer...) // as in end
+		return
+	}
+	s.answers = append(s.answers, answer)
+}
+
+// endBatch ends the answer to a batch: with an array of what was answered, or with 202 if nothing had to be.
+func (s *stream) endBatch() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ended = true
+	switch {
+	case s.events:
+	case s.answers == nil:
+		s.w.WriteHeader(http.StatusAccepted)
+	default:
+		var parts [][]byte
+		length := len(s.answers) + 1 // the brackets and the commas
+		for i, answer := range s.answers {
+			if i > 0 {
+				parts = append(parts, []byte{','})
+			}
+			for _, p := range answer {
+				parts, length = append(parts, p), length+len(p)
+			}
+		}
+		s.write(http.StatusOK, length, []byte{'['}, parts, ']')
+	}
 }
 
 var jsonType = []string{"application/json"}

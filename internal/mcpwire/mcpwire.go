@@ -9,6 +9,7 @@ package mcpwire
 
 // The revisions of the protocol. They are dates, so a later one sorts after an earlier one.
 const (
+	Revision1105 = "2024-11-05"
 	Revision0326 = "2025-03-26"
 	Revision0618 = "2025-06-18"
 	Revision1125 = "2025-11-25"

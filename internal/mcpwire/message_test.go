@@ -3,7 +3,9 @@ package mcpwire
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -93,6 +95,93 @@ func FuzzParse(f *testing.F) {
 		again, e := Parse(line, lim)
 		if e != nil || bytes.ContainsAny(line, "\r\n") || string(again.Append(nil)) != string(line) || again.Method != m.Method || string(again.ID) != string(m.ID) {
 			t.Fatalf("%q was written as %q: %v", data, line, e)
+		}
+	})
+}
+
+func TestParseBatch(t *testing.T) {
+	ping := func(id string) string { return `{"jsonrpc":"2.0","id":` + id + `,"method":"ping"}` }
+	response := `{"jsonrpc":"2.0","id":"a","result":{}}`
+	many := func(n int) string {
+		var all []string
+		for i := range n {
+			all = append(all, ping(strconv.Itoa(i)))
+		}
+		return "[" + strings.Join(all, ",") + "]"
+	}
+	for _, c := range []struct {
+		name, batch string
+		n           int
+		code        int64
+	}{
+		{"one", "[" + ping("1") + "]", 1, 0},
+		{"requests and notifications", " \n[ " + ping("1") + " ,\t" + `{"jsonrpc":"2.0","method":"notifications/initialized"}` + "," + ping(`"1"`) + " ] ", 3, 0},
+		{"responses", "[" + response + `,{"jsonrpc":"2.0","id":"b","error":{"code":1,"message":"x"}}]`, 2, 0},
+		{"as many as there may be", many(MaxBatch), MaxBatch, 0},
+		{"one too many", many(MaxBatch + 1), 0, CodeInvalidRequest},
+		{"many", many(1000), 0, CodeInvalidRequest},
+		{"more than there is room for", many(10_000), 0, CodeParse},
+		{"none", "[]", 0, CodeInvalidRequest},
+		{"an array in it", "[[" + ping("1") + "]]", 0, CodeInvalidRequest},
+		{"numbers", "[1,2]", 0, CodeInvalidRequest},
+		{"null", "[null]", 0, CodeInvalidRequest},
+		{"one id twice", "[" + ping(`"a"`) + "," + ping(`"\u0061"`) + "]", 0, CodeInvalidRequest},
+		{"a response among requests", "[" + ping("1") + "," + response + "]", 0, CodeInvalidRequest},
+		{"a request among responses", "[" + response + "," + ping("1") + "]", 0, CodeInvalidRequest},
+		{"initialize", "[" + ping("1") + `,{"jsonrpc":"2.0","id":2,"method":"initialize","params":{}}]`, 0, CodeInvalidRequest},
+		{"a wrong one", "[" + ping("1") + `,{"jsonrpc":"2.0","id":2,"method":"ping","params":[]}]`, 0, CodeInvalidParams},
+		{"a member twice", "[" + ping("1") + `,{"jsonrpc":"2.0","id":2,"method":"ping","method":"tools/call"}]`, 0, CodeParse},
+		{"no end", "[" + ping("1"), 0, CodeParse},
+		{"trailing", "[" + ping("1") + "] []", 0, CodeParse},
+		{"deep", "[" + strings.Repeat("[", 100_000) + strings.Repeat("]", 100_000) + "]", 0, CodeParse},
+	} {
+		messages, e := ParseBatch([]byte(c.batch), lim)
+		if len(messages) != c.n || (e == nil) != (c.code == 0) || e != nil && e.Code != c.code {
+			t.Errorf("%s: %d messages, %v", c.name, len(messages), e)
+		}
+		if !IsBatch([]byte(c.batch)) {
+			t.Errorf("%s is not taken for a batch", c.name)
+		}
+	}
+	if IsBatch([]byte(ping("1"))) || IsBatch(nil) || IsBatch([]byte(" \n")) {
+		t.Error("a message is taken for a batch")
+	}
+}
+
+// FuzzParseBatch: what is taken is what the standard library and Parse find in the array, within the bounds of a batch.
+func FuzzParseBatch(f *testing.F) {
+	for _, s := range []string{
+		`[{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"echo"}},{"jsonrpc":"2.0","method":"x"}]`, `[]`, `[[]]`, `[{"jsonrpc":"2.0","id":"a","result":{}}, {"jsonrpc":"2.0","id":null,"error":{}}]`,
+		`[{"jsonrpc":"2.0","id":"a","method":"x"},{"jsonrpc":"2.0","id":"\u0061","method":"x"}]`, `[1,{}]`, ` [ ] x`, `[{"jsonrpc":"2.0","id":1,"method":"initialize"}]`,
+	} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		messages, e := ParseBatch(data, lim)
+		if e != nil {
+			if messages != nil {
+				t.Fatalf("%q is refused and read", data)
+			}
+			return
+		}
+		var std []json.RawMessage
+		if err := json.Unmarshal(data, &std); err != nil || len(std) != len(messages) || len(std) == 0 || len(std) > MaxBatch || !IsBatch(data) {
+			t.Fatalf("%q: %d messages, %v", data, len(messages), err)
+		}
+		ids := map[string]bool{}
+		for i, m := range messages {
+			one, e := Parse(std[i], lim)
+			if e != nil || string(one.Append(nil)) != string(m.Append(nil)) || m.Response() != messages[0].Response() || m.Method == "initialize" {
+				t.Fatalf("%q, message %d: %+v and %+v, %v", data, i, m, one, e)
+			}
+			var id any
+			if err := json.Unmarshal(m.ID, &id); err == nil && m.ID != nil {
+				key := fmt.Sprintf("%T %s", id, IDKey(m.ID))
+				if ids[key] {
+					t.Fatalf("%q has an id twice", data)
+				}
+				ids[key] = true
+			}
 		}
 	})
 }

@@ -47,6 +47,7 @@ import (
 )
 
 const (
+	revision0326 = "2025-03-26"
 	revision0618 = "2025-06-18"
 	revision1125 = "2025-11-25"
 	revision0728 = "2026-07-28"

@@ -60,6 +60,26 @@ func TestTypeScriptClient(t *testing.T) {
 	})
 }
 
+// Clients of older revisions, which take no other answer to initialize than their own revision, and check what they get against its schema.
+func TestOlderTypeScriptClients(t *testing.T) {
+	t.Parallel()
+	for _, sdk := range []string{"sdk-2024-11-05", "sdk-2025-03-26"} {
+		t.Run(sdk+" stdio", func(t *testing.T) {
+			npm(t, sdk+"/package.json")
+			config, docs := official(t)
+			w := launch(t, newPlace(t, config))
+			env := []string{"SDK=" + sdk, "SALLYPORT_TOKEN=" + w.token("tester"), "SALLYPORT_URL=" + w.agent}
+			typeScript(t, w, docs, env, "stdio", build(t, "sallyport.example/cmd/sallyport"), "connect")
+		})
+	}
+	t.Run("sdk-2025-03-26 http", func(t *testing.T) {
+		npm(t, "sdk-2025-03-26/package.json")
+		config, docs := official(t)
+		w := start(t, config)
+		typeScript(t, w, docs, []string{"SDK=sdk-2025-03-26"}, "http", w.agent+"/mcp", w.token("tester"))
+	})
+}
+
 func typeScript(t *testing.T, w *world, docs string, env []string, args ...string) {
 	t.Helper()
 	npm(t, "@modelcontextprotocol/sdk/package.json")
@@ -82,7 +102,8 @@ func typeScript(t *testing.T, w *world, docs string, env []string, args ...strin
 	if err := json.Unmarshal(out, &did); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	if did.Server != "sallyport" || did.Phase != "execution" || !strings.Contains(did.Instructions, "Tool ordering constraint") {
+	unread := slices.Contains(env, "SDK=sdk-2024-11-05") // that client has no function for the instructions
+	if did.Server != "sallyport" || did.Phase != "execution" || !unread && !strings.Contains(did.Instructions, "Tool ordering constraint") {
 		t.Errorf("%+v", did)
 	}
 	t.Logf("%d tools; a cancelled call ended after %d ms", len(did.Tools), did.Cancelled)
@@ -110,7 +131,7 @@ func TestGoClientAtOfficialServers(t *testing.T) {
 	config, docs := official(t)
 	w := start(t, config)
 	token := w.token("tester")
-	for _, revision := range []string{revision0618, revision1125, revision0728} {
+	for _, revision := range []string{revision0326, revision0618, revision1125, revision0728} {
 		t.Run(revision, func(t *testing.T) {
 			var progress atomic.Int64
 			seen := make(chan struct{}, 1000)

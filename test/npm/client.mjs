@@ -1,17 +1,24 @@
 // The official TypeScript client, through the gateway, at the official servers. What it finds wrong it throws; what it did it prints
-// as one JSON object. Usage: client.mjs http URL TOKEN | client.mjs stdio PROGRAM ARGUMENT…
+// as one JSON object. SDK is its package, for one of an older revision: sdk-2025-03-26, sdk-2024-11-05.
+// Usage: client.mjs http URL TOKEN | client.mjs stdio PROGRAM ARGUMENT…
 import assert from "node:assert/strict";
-import { Client } from "@modelcontextprotocol/sdk/client/index.js";
-import { StdioClientTransport } from "@modelcontextprotocol/sdk/client/stdio.js";
-import { StreamableHTTPClientTransport } from "@modelcontextprotocol/sdk/client/streamableHttp.js";
+
+const sdk = process.env.SDK ?? "@modelcontextprotocol/sdk";
+const older = sdk.startsWith("sdk-"); // than structured content, links to resources and elicitation
+const { Client } = await import(`${sdk}/client/index.js`);
 
 const [kind, ...rest] = process.argv.slice(2);
-const transport = kind === "http"
-  ? new StreamableHTTPClientTransport(new URL(rest[0]), { requestInit: { headers: { Authorization: `Bearer ${rest[1]}` } } })
-  : new StdioClientTransport({ command: rest[0], args: rest.slice(1), env: process.env });
+let transport;
+if (kind === "http") {
+  const { StreamableHTTPClientTransport } = await import(`${sdk}/client/streamableHttp.js`);
+  transport = new StreamableHTTPClientTransport(new URL(rest[0]), { requestInit: { headers: { Authorization: `Bearer ${rest[1]}` } } });
+} else {
+  const { StdioClientTransport } = await import(`${sdk}/client/stdio.js`);
+  transport = new StdioClientTransport({ command: rest[0], args: rest.slice(1), env: process.env });
+}
 const client = new Client({ name: "typescript", version: "1" }, { capabilities: {} });
 await client.connect(transport);
-const did = { server: client.getServerVersion().name, instructions: client.getInstructions() };
+const did = { server: client.getServerVersion().name, instructions: client.getInstructions?.() };
 
 // Lists.
 const all = async (list, member) => {
@@ -45,7 +52,8 @@ assert.equal(typeof r.structuredContent.temperature, "number");
 r = await call("everything_get-annotated-message", { messageType: "error", includeImage: true });
 assert.equal(r.content[0].annotations.priority, 1);
 r = await call("everything_get-resource-links", { count: 3 });
-assert.equal(r.content.filter((c) => c.type === "resource_link").length, 3);
+assert.equal(r.content.filter((c) => c.type === "resource_link" || older && c.type === "text" && c.text.includes('"resource_link"')).length, 3);
+assert.ok(!older || r.content.every((c) => c.type === "text"));
 r = await call("everything_get-resource-reference", { resourceType: "Text", resourceId: 1 });
 assert.ok(r.content.some((c) => c.type === "resource"));
 
@@ -70,6 +78,23 @@ did.cancelled_after_ms = Date.now() - began;
 assert.ok(did.cancelled_after_ms < 5000);
 r = await call("everything_echo", { message: "still here" }); // and the server is not lost by it
 assert.equal(r.content[0].text, "Echo: still here");
+
+// A batch, which this client can send but has no function for.
+if (sdk === "sdk-2025-03-26" && kind === "http") {
+  const answers = new Map();
+  const both = Promise.withResolvers();
+  const onmessage = transport.onmessage;
+  transport.onmessage = (m) => {
+    if (!String(m.id).startsWith("batch-")) return onmessage(m);
+    if (answers.set(m.id, m).size === 2) both.resolve();
+  };
+  const echo = (id, message) => ({ jsonrpc: "2.0", id, method: "tools/call", params: { name: "everything_echo", arguments: { message } } });
+  await transport.send([echo("batch-1", "one"), { jsonrpc: "2.0", method: "notifications/cancelled", params: { requestId: "batch-0" } }, echo("batch-2", "two")]);
+  await both.promise;
+  transport.onmessage = onmessage;
+  did.batch = ["batch-1", "batch-2"].map((id) => answers.get(id).result.content[0].text);
+  assert.deepEqual(did.batch, ["Echo: one", "Echo: two"]);
+}
 
 // Resources, prompts, completion.
 const resources = await all("listResources", "resources");
