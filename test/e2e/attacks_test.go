@@ -75,7 +75,7 @@ var staged = map[string]func(t *testing.T){
 	"mcp-081": refusedBodies(caseVariants),
 	"mcp-084": refusedBodies(nulKeys),
 	"mcp-087": refusedBodies(trailing),
-	"mcp-088": refusedBodies(batches),
+	"mcp-088": inBatches,
 	"mcp-089": contentTypes,
 	"mcp-091": mediaTypes,
 	"mcp-092": eventFraming,
@@ -1313,6 +1313,58 @@ func trailing() []body {
 func batches() []body {
 	good := request(`"name":"note","arguments":{}`)
 	return []body{{"allowed and denied", "[" + good + "," + request(`"name":"send_mail","arguments":{}`) + "]"}, {"one", "[" + good + "]"}, {"none", "[]"}}
+}
+
+// inBatches: batches are refused, except those of a client of 2025-03-26. In them each message is as if it came by itself: a call finds the labels of the one
+// before it, counts by itself, and does not run once the kill switch is on.
+func inBatches(t *testing.T) {
+	refusedBodies(batches)(t)
+	s := play(t, nil, "", "")
+	c := s.rawClientOf(revision0326, s.token, "{}", nil)
+	type answer struct {
+		ID     int
+		Error  json.RawMessage
+		Result struct {
+			IsError bool
+			Content []struct{ Text string }
+			Meta    map[string]struct{ Code string } `json:"_meta"`
+		}
+	}
+	batch := func(tools ...string) (answers []answer) {
+		t.Helper()
+		var all []string
+		for i, tool := range tools {
+			all = append(all, fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":%s,"arguments":{"text":%s}}}`, i, quote(tool), quote(s.canary)))
+		}
+		resp := c.post("[" + strings.Join(all, ",") + "]")
+		defer resp.Body.Close()
+		if err := json.NewDecoder(resp.Body).Decode(&answers); err != nil || len(answers) != len(tools) {
+			t.Fatalf("%v: %+v", err, answers)
+		}
+		return answers
+	}
+	code := func(a answer) string { return a.Result.Meta["sallyport/verdict"].Code }
+	got := batch("read_secret", "send_mail", "not_there")
+	if got[0].Result.IsError || !strings.Contains(got[0].Result.Content[0].Text, s.canary) || !got[1].Result.IsError || code(got[1]) == "" || code(got[2]) != "tool.unknown" {
+		t.Fatalf("%+v", got)
+	}
+	if calls := s.out.calls(); len(calls) > 0 {
+		t.Errorf("calls reached the outlet: %v", calls)
+	}
+	s.held("out.send_mail")
+
+	s = play(t, nil, "", "")
+	c = s.rawClientOf(revision0326, s.token, "{}", nil)
+	s.local.answer = func(message) string {
+		if _, err := s.root.Kill(t.Context(), "tester", "it calls in batches"); err != nil {
+			t.Error(err)
+		}
+		return `{"content":[{"type":"text","text":"noted"}]}`
+	}
+	got = batch("note", "note", "note")
+	if calls := s.local.calls(); len(calls) != 1 || code(got[1]) == "" || code(got[1]) != code(got[2]) || !got[1].Result.IsError && got[1].Error == nil {
+		t.Errorf("after the kill switch: %d calls, %+v", len(calls), got)
+	}
 }
 
 func contentTypes(t *testing.T) {

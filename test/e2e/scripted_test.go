@@ -147,17 +147,23 @@ func says(words string) func(message) string {
 
 func (s *scripted) url(t *testing.T) string { return serve(t, s) }
 
-// rawClient is a client of revision 2025-11-25 that answers what a server asks back with the bytes that a test wants.
+// rawClient is a client of 2025-11-25 or an older revision that answers what a server asks back with the bytes that a test wants.
 type rawClient struct {
 	w              *world
 	token, session string
+	revision       string
 	answer         func(method string, params json.RawMessage) string // the result object
 }
 
 func (w *world) rawClient(token, capabilities string, answer func(string, json.RawMessage) string) *rawClient {
 	w.t.Helper()
-	c := &rawClient{w: w, token: token, answer: answer}
-	resp := c.post(`{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":` + capabilities + `,"clientInfo":{"name":"raw","version":"1"}}}`)
+	return w.rawClientOf(revision1125, token, capabilities, answer)
+}
+
+func (w *world) rawClientOf(revision, token, capabilities string, answer func(string, json.RawMessage) string) *rawClient {
+	w.t.Helper()
+	c := &rawClient{w: w, token: token, revision: revision, answer: answer}
+	resp := c.post(`{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"` + revision + `","capabilities":` + capabilities + `,"clientInfo":{"name":"raw","version":"1"}}}`)
 	defer resp.Body.Close()
 	if c.session = resp.Header.Get("Mcp-Session-Id"); c.session == "" {
 		w.t.Fatalf("initialize: %s", resp.Status)
@@ -168,13 +174,17 @@ func (w *world) rawClient(token, capabilities string, answer func(string, json.R
 
 func (c *rawClient) post(body string) *http.Response {
 	c.w.t.Helper()
+	version := c.revision
+	if version < revision0618 {
+		version = "" // these have no such header
+	}
 	req, err := http.NewRequestWithContext(c.w.t.Context(), http.MethodPost, c.w.agent+"/mcp", strings.NewReader(body))
 	if err != nil {
 		c.w.t.Fatal(err)
 	}
 	for name, value := range map[string]string{
 		"Authorization": "Bearer " + c.token, "Content-Type": "application/json", "Accept": "application/json, text/event-stream",
-		"Mcp-Session-Id": c.session, "Mcp-Protocol-Version": revision1125,
+		"Mcp-Session-Id": c.session, "Mcp-Protocol-Version": version,
 	} {
 		if value != "" {
 			req.Header.Set(name, value)
