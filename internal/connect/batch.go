@@ -60,7 +60,7 @@ func (b *bridge) batch(body []byte) {
 			switch ctx := contexts[i]; {
 			case m.Response(), m.notification():
 				b.oneWay(m)
-			case ctx != nil && ctx.Err() == nil:
+			case ctx != nil:
 				b.request(ctx, m)
 			}
 		}
