@@ -678,6 +678,9 @@ func TestAttribution_RoundTrip(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if direct, err := a.MarshalJSON(); err != nil || !bytes.Equal(direct, data) { // results have it so
+			t.Fatalf("%s by itself, %s inside, %v", direct, data, err)
+		}
 		back, err := i.Parse(data)
 		if err != nil || back != a || back.Declaration() != s.Declaration || !back.Covers(s.Content) || !back.At().Equal(s.At) {
 			t.Fatalf("%s came back as %v, %v", data, back, err)

@@ -49,7 +49,7 @@ func (e *Envelope) wrap(content *Content, form func(*wrapper, map[string]json.Ra
 	if err != nil {
 		return nil, nil, err
 	}
-	if attribution, err = json.Marshal(a); err != nil {
+	if attribution, err = a.MarshalJSON(); err != nil {
 		return nil, nil, err
 	}
 	meta := map[string]any{"sallyport/attribution": attribution}
