@@ -245,16 +245,12 @@ func (c *Counters) countNoted() {
 	noted := c.noted
 	c.noted = c.spare
 	c.notedMu.Unlock()
-	next := noted
-	for len(next) > 0 && next[0].Index < c.to { // it was read in the log meanwhile
-		next = next[1:]
-	}
 	n := 0
-	for n < len(next) && next[n].Index == c.to+int64(n) {
-		n++
+	for next := c.to; n < len(noted) && noted[n].Index <= next; n++ {
+		next = max(next, noted[n].Index+1)
 	}
 	if n > 0 {
-		c.add(next[:n], -1, 0)
+		c.add(noted[:n], -1, 0)
 	}
 	clear(noted)
 	c.spare = noted[:0]
@@ -326,6 +322,9 @@ func (c *Counters) oldest() time.Time {
 func (c *Counters) add(page []audit.Entry, next, size int64) {
 	oldestFine := c.oldestFine()
 	for _, e := range page {
+		if e.Index < c.to { // it was counted meanwhile
+			continue
+		}
 		c.to = e.Index + 1
 		k, n := Of(e)
 		c.totals.count(e, k, n)
