@@ -32,7 +32,7 @@ func asOlder(revision, method string, result json.RawMessage) json.RawMessage {
 	}
 	switch call.Method(method) {
 	case call.CallTool:
-		blocks, _ := call.Get(result, "content")
+		blocks, has := call.Get(result, "content")
 		next, changed, empty := []byte{'['}, false, true
 		for block := range call.Elements(blocks) {
 			if !empty {
@@ -42,7 +42,7 @@ func asOlder(revision, method string, result json.RawMessage) json.RawMessage {
 			b, other := olderBlock(revision, block)
 			next, changed = append(next, b...), changed || other
 		}
-		if structured, ok := call.Get(result, "structuredContent"); ok && empty && call.IsObject(structured) {
+		if structured, ok := call.Get(result, "structuredContent"); ok && has && empty && call.IsObject(structured) {
 			next, changed = append(next, textBlock(string(structured))...), true
 		}
 		if changed {

@@ -78,7 +78,7 @@ func compact(t *testing.T, b []byte) string {
 
 // FuzzAsOlder: whatever a server answers, an older client gets JSON in which only blocks of types that its revision has not are others.
 func FuzzAsOlder(f *testing.F) {
-	for _, s := range []string{`{"content":[{"type":"audio","data":"a"},{"type":"resource_link"}]}`, `{"messages":[{"role":"user","content":{"type":"audio"}}]}`, `{"content":[],"structuredContent":{}}`, `{"content":[{"type":"\u0061udio", "da\u0074a":1}]}`, `{}`} {
+	for _, s := range []string{`{"content":[{"type":"audio","data":"a"},{"type":"resource_link"}]}`, `{"messages":[{"role":"user","content":{"type":"audio"}}]}`, `{"content":[],"structuredContent":{}}`, `{"Content":[],"structuredContent":{}}`, `{"content":[{"type":"\u0061udio", "da\u0074a":1}]}`, `{}`} {
 		f.Add([]byte(s), true)
 	}
 	f.Fuzz(func(t *testing.T, result []byte, prompt bool) {
