@@ -653,7 +653,9 @@ func (p *complaints) oneOf(field, value string, words ...string) {
 // check finds contradictions.
 func (c *Config) check(file string, root *yaml.Node) []Problem {
 	p := &complaints{file: file, root: root}
-	p.oneOf("store", c.Store, "sqlite")
+	if c.Store != "sqlite" { // the value is not shown: it may be an address with a password
+		p.bad("store", "write sqlite, or leave it out", "the gateway's own store is SQLite; a store in another database, such as PostgreSQL, is not built in")
+	}
 	p.oneOf("mode", c.Mode, "enforce", "observe")
 	p.oneOf("unlisted_operations", c.Unlisted, "deny", "ask", "ask_once")
 	c.checkListeners(p)
@@ -851,7 +853,7 @@ func (c *Config) checkUpstreams(p *complaints) {
 			p.bad(field+".cwd", "remove it", "a server that is reached by a url is not started by the gateway")
 		}
 		if u.URL != "" && !strings.HasPrefix(u.URL, "http://") && !strings.HasPrefix(u.URL, "https://") {
-			p.bad(field+".url", "use http:// or https://", "%q is not a web address", u.URL)
+			p.bad(field+".url", "use http:// or https://", "it is not a web address") // it may hold a password
 		}
 		for _, f := range u.ClientFeatures {
 			p.oneOf(field+".client_features", f, "elicitation", "sampling", "roots")
@@ -1085,7 +1087,7 @@ func (c *Config) checkApprovals(p *complaints) {
 	}
 	if u, err := url.Parse(c.Console.PublicURL); c.Console.PublicURL != "" &&
 		(err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || u.RawQuery != "" || u.Fragment != "" || u.User != nil || strings.Trim(u.Path, "/") != "") {
-		p.bad("console.public_url", "write it as https://sallyport.example", "%.100q is not the address of a server", c.Console.PublicURL)
+		p.bad("console.public_url", "write it as https://sallyport.example", "it is not the address of a server") // it may hold a password
 	}
 	if o := c.Console.OIDC; o != nil {
 		for field, v := range map[string]string{"issuer": o.Issuer, "client_id": o.ClientID} {

@@ -35,7 +35,7 @@ func TestConfigProblems(t *testing.T) {
 		"too little memory":               {"limits: {memory: 100MiB}\n", "limits.memory", 1, "less than"},
 		"unset variable":                  {"upstreams:\n  a: {url: \"${NOT_SET_ANYWHERE}\"}\n", "", 2, "NOT_SET_ANYWHERE is not set"},
 		"unknown mode":                    {"mode: off\n", "mode", 1, `unknown word "off"`},
-		"unknown store":                   {"store: mysql\n", "store", 1, "mysql"},
+		"unknown store":                   {"store: mysql\n", "store", 1, "the gateway's own store is SQLite"},
 		"not loopback":                    {"listen: 0.0.0.0:7575\n", "listen", 1, "not a loopback address"},
 		"no port":                         {"admin_listen: localhost\n", "admin_listen", 1, "not an address"},
 		"one address twice":               {"listen: 127.0.0.1:1\nadmin_listen: 127.0.0.1:1\n", "admin_listen", 2, "same as listen"},

@@ -181,7 +181,7 @@ func (c Config) Check() []*fault.Error {
 func (c Config) checkMail(bad func(field, remedy, format string, args ...any)) {
 	host, port, err := net.SplitHostPort(c.SMTP)
 	if n, notANumber := strconv.ParseUint(port, 10, 16); err != nil || host == "" || strings.ContainsAny(host, " %") || notANumber != nil || n == 0 || !printable(c.SMTP) {
-		bad("smtp", "Write host:port, such as mail.example:587.", "%.100q is not a mail server.", c.SMTP)
+		bad("smtp", "Write host:port, such as mail.example:587.", "It is not the address of a mail server.") // it may hold a password
 	}
 	address := func(field, s string) {
 		if a, err := mail.ParseAddress(s); err != nil || len(s) > maxSender || !printable(a.Address) || strings.ContainsAny(a.Address, " <>\"") {
