@@ -242,7 +242,7 @@ func (t *table) sinceLoaded(c *client.Configuration) string {
 	text := "loaded " + t.show(c.LoadedAt) + " " + console.HowLoaded(c.LoadedBy)
 	switch {
 	case c.Unusable:
-		return text + "; the files were changed and can't be loaded: sallyport lint says why"
+		return text + "; the files can't be loaded as they are: sallyport lint says why"
 	case c.Differs:
 		const most = 5
 		names := strings.Join(c.Changed[:min(len(c.Changed), most)], ", ")

@@ -27,10 +27,11 @@ func Breaking(before, after json.RawMessage) []string {
 
 func absent(schema json.RawMessage) bool { return len(schema) == 0 || string(schema) == "null" }
 
-// SameMajor tells whether two versions have one major version. A version that is missing has that of none, so that leaving it out excuses nothing.
-func SameMajor(a, b string) bool {
+// NewMajor tells whether the version after says that outputs break who reads them: it has another major version than the one before. Having had none is
+// a major of its own, so that a first version says it. Leaving the version out says nothing.
+func NewMajor(before, after string) bool {
 	major := func(v string) string { m, _, _ := strings.Cut(v, "."); return m }
-	return a == "" || b == "" || major(a) == major(b)
+	return after != "" && major(before) != major(after)
 }
 
 // comparison collects what breaks.

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"encoding/json"
-	"slices"
 	"strings"
 	"testing"
 )
@@ -37,13 +36,14 @@ func TestBreaking(t *testing.T) {
 	}
 }
 
-func TestSameMajor(t *testing.T) {
-	var got []bool
-	for _, c := range [][2]string{{"1.0.0", "1.9.0"}, {"1.0.0", "2.0.0"}, {"", "2.0.0"}, {"10.0.0", "1.0.0"}} {
-		got = append(got, SameMajor(c[0], c[1]))
-	}
-	if !slices.Equal(got, []bool{true, false, true, false}) {
-		t.Error(got)
+func TestNewMajor(t *testing.T) {
+	for versions, want := range map[[2]string]bool{
+		{"1.0.0", "1.9.0"}: false, {"1.0.0", "2.0.0"}: true, {"10.0.0", "1.0.0"}: true,
+		{"", ""}: false, {"1.0.0", ""}: false, {"", "1.0.0"}: true, {"", "0.1.0"}: true,
+	} {
+		if got := NewMajor(versions[0], versions[1]); got != want {
+			t.Errorf("from %q to %q: %v", versions[0], versions[1], got)
+		}
 	}
 }
 

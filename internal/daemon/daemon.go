@@ -237,11 +237,7 @@ func (d *Daemon) declarations() (agent.Set, error) {
 		return set, err
 	}
 	for _, p := range problems {
-		level := slog.LevelWarn
-		if p.Severity == agent.P0 { // it is used all the same: nothing returns an output yet that the schema would be for
-			level = slog.LevelError
-		}
-		d.o.Log.Log(context.Background(), level, "agent declaration", "problem", p.String())
+		d.o.Log.Warn("agent declaration", "problem", p.String())
 	}
 	return set, nil
 }

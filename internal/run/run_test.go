@@ -33,7 +33,7 @@ run: {kind: command, command: [advisor]}
 outputSchema: ` + schema + "\n"
 	d, problems := agent.Parse("a.yaml", []byte(text))
 	for _, p := range problems {
-		if p.Blocks() {
+		if p.Severity == agent.Error { // schemas that lint would not let through try what an output is held to besides them
 			t.Fatal(p)
 		}
 	}

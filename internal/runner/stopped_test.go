@@ -27,7 +27,7 @@ purpose: gives advice
 capabilities: [advice]
 dataSources: {tables: [t], apis: [], models: []}
 permissions: {read: [], write: []}
-outputSchema: {type: object, properties: {answer: {type: string, x-fact: true}}, required: [answer], additionalProperties: false}
+outputSchema: {type: object, properties: {answer: {type: string, pattern: "^[^<>]*$", x-fact: true}}, required: [answer], additionalProperties: false}
 outputSchemaVersion: 1.0.0
 maxExecutionTime: 20000
 maxTokens: 1000

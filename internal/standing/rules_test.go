@@ -21,7 +21,7 @@ purpose: tests
 capabilities: [testing]
 dataSources: {tables: [], apis: [], models: []}
 permissions: {read: ["mail.*"], write: []}
-outputSchema: {type: object, properties: {answer: {type: string}}, required: [answer], additionalProperties: false}
+outputSchema: {type: object, properties: {answer: {enum: [a]}}, required: [answer], additionalProperties: false}
 outputSchemaVersion: 1.0.0
 maxExecutionTime: 30000
 maxTokens: 1000

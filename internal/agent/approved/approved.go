@@ -318,17 +318,14 @@ func breaking(before json.RawMessage, d *agent.Declaration) (found []string, blo
 		return nil, "what was approved before can't be read"
 	}
 	found = agent.Breaking(was.OutputSchema, d.OutputSchema)
-	if len(found) > 0 && agent.SameMajor(was.OutputSchemaVersion, d.OutputSchemaVersion) {
-		blocked = fmt.Sprintf("The output schema breaks who reads outputs (%s), and outputSchemaVersion %s has the same major as %s: raise it.", found[0], orNone(d.OutputSchemaVersion), orNone(was.OutputSchemaVersion))
+	switch before, now := was.OutputSchemaVersion, d.OutputSchemaVersion; {
+	case len(found) == 0 || agent.NewMajor(before, now):
+	case now == "":
+		blocked = fmt.Sprintf("The output schema breaks who reads outputs (%s), and no outputSchemaVersion says so: write one with a new major.", found[0])
+	default:
+		blocked = fmt.Sprintf("The output schema breaks who reads outputs (%s), and outputSchemaVersion %s has the same major as %s: raise it.", found[0], now, before)
 	}
 	return found, blocked
-}
-
-func orNone(version string) string {
-	if version == "" {
-		return "(none)"
-	}
-	return version
 }
 
 func canonical(d *agent.Declaration) (json.RawMessage, error) {

@@ -276,6 +276,25 @@ func TestBreakingSchema(t *testing.T) {
 	w.is(approved.Approved)
 }
 
+// TestBreakingSchemaWithoutAVersion: who approved a declaration without outputSchemaVersion has a way to break its schema, by writing one.
+func TestBreakingSchemaWithoutAVersion(t *testing.T) {
+	w := newWorld(t)
+	const was, is, version = "enum: [ESCALATE, INVESTIGATE, CLOSE, WAIT]", "enum: [ESCALATE, INVESTIGATE]", "outputSchemaVersion: 1.0.0"
+	w.set = agent.NewSet(parse(t, version, ""))
+	if err := w.approve("alice", w.decl().Digest); err != nil {
+		t.Fatal(err)
+	}
+	w.set = agent.NewSet(parse(t, was, is, version, ""))
+	if err := w.approve("bob", w.decl().Digest); !fault.Is(err, fault.Conflict) || !strings.Contains(err.Error(), "write one with a new major") {
+		t.Error(err)
+	}
+	w.set = agent.NewSet(parse(t, was, is))
+	if err := w.approve("bob", w.decl().Digest); err != nil {
+		t.Error(err)
+	}
+	w.is(approved.Approved)
+}
+
 // TestRules: the built-in agent and what ran before are approved by rule, which says so, and a person can approve the latter, too.
 func TestRules(t *testing.T) {
 	w := newWorld(t)
