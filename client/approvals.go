@@ -352,7 +352,7 @@ func (c *Client) Reject(ctx context.Context, id, digest, reason string) (*Approv
 // approve.
 func (c *Client) Defer(ctx context.Context, id, digest string, until time.Time) (*Approval, error) {
 	return do[Approval](ctx, c, http.MethodPost, approvalPath(id, "/defer"), struct {
-		Digest string    `json:"digest"`
+		Digest string    `json:"digest,omitempty"`
 		Until  time.Time `json:"until,omitzero"`
 	}{digest, until.UTC()})
 }

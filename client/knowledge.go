@@ -13,7 +13,7 @@ type KnowledgeMetadata struct {
 	Source     string    `json:"source"` // the collection
 	CreatedAt  time.Time `json:"createdAt"`
 	CreatedBy  string    `json:"createdBy"`
-	SnapshotID string    `json:"snapshotId,omitempty"`
+	SnapshotID string    `json:"snapshotId,omitempty"` // the export that it is from; else the newest snapshot that has the version
 }
 
 // KnowledgeDocument is a document of the knowledge store in one version.

@@ -113,7 +113,7 @@ func (c *Client) RejectRecommendation(ctx context.Context, id, reason string) (*
 // DeferRecommendation puts the answer off, until a time or with none until somebody takes it up. The expiry stays.
 func (c *Client) DeferRecommendation(ctx context.Context, id, digest string, until time.Time) (*Recommendation, error) {
 	return do[Recommendation](ctx, c, http.MethodPost, "/v1/recommendations/"+seg(id)+"/defer", struct {
-		Digest string    `json:"digest"`
+		Digest string    `json:"digest,omitempty"`
 		Until  time.Time `json:"until,omitzero"`
 	}{digest, until.UTC()})
 }

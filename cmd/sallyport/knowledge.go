@@ -334,7 +334,7 @@ func documentFields(t *table, d *client.KnowledgeDocument) {
 	t.field("state", documentState(d))
 	t.field("by", identity.Shown(d.Metadata.CreatedBy))
 	t.field("at", d.Metadata.CreatedAt)
-	if d.EraseAsked != "" {
+	if d.EraseAsked != "" && !d.Erased {
 		t.field("erasure", "asked for by "+identity.Shown(d.EraseAsked)+"; a second admin has to ask, too")
 	}
 }

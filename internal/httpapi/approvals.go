@@ -28,7 +28,7 @@ type (
 		Reason string `json:"reason" maxLength:"2000" doc:"The agent is told."`
 	}
 	DeferBody struct {
-		Digest string    `json:"digest" maxLength:"128" doc:"Of what you were shown."`
+		Digest string    `json:"digest,omitempty" required:"false" maxLength:"128" doc:"Of what you were shown; without it what is asked now is put off."`
 		Until  time.Time `json:"until,omitzero" required:"false" doc:"When to ask again; else when somebody takes it up. The deadline stays."`
 	}
 )

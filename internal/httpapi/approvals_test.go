@@ -186,7 +186,7 @@ func TestApprovals(t *testing.T) {
 	for name, answer := range map[string]func() (*client.Approval, error){
 		"approve": func() (*client.Approval, error) { return alice.Approve(ctx, q.ApprovalID, strings.Repeat("0", 64), "") },
 		"reject":  func() (*client.Approval, error) { return alice.Reject(ctx, q.ApprovalID, "x", "no") },
-		"defer":   func() (*client.Approval, error) { return alice.Defer(ctx, q.ApprovalID, "", time.Time{}) },
+		"defer":   func() (*client.Approval, error) { return alice.Defer(ctx, q.ApprovalID, "x", time.Time{}) },
 	} {
 		if a, err := answer(); code(err) != "approval.mismatch" {
 			t.Errorf("%s of another digest: %+v %v", name, a, err)
@@ -201,6 +201,9 @@ func TestApprovals(t *testing.T) {
 	later := w.clock.now().Add(30 * time.Second)
 	if d, err := alice.Defer(ctx, q.ApprovalID, q.Digest, later); err != nil || d.State != "deferred" || !d.DeferredUntil.Equal(later) {
 		t.Errorf("defer: %+v %v", d, err)
+	}
+	if d, err := alice.Defer(ctx, q.ApprovalID, "", time.Time{}); err != nil || d.State != "deferred" || !d.DeferredUntil.IsZero() {
+		t.Errorf("defer what is asked now: %+v %v", d, err)
 	}
 	yes, err := alice.Approve(ctx, q.ApprovalID, q.Digest, "go on")
 	if err != nil || yes.State != "approved" || len(yes.Votes) != 1 || yes.Votes[0].Person != "alice" || yes.Votes[0].Decision != "approve" || yes.Votes[0].Comment != "go on" {

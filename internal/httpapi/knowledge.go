@@ -23,7 +23,7 @@ type KnowledgeMetadata struct {
 	Source     string    `json:"source" doc:"The collection"`
 	CreatedAt  time.Time `json:"createdAt"`
 	CreatedBy  string    `json:"createdBy" doc:"The authenticated person or host, as person:id or host:id"`
-	SnapshotID string    `json:"snapshotId,omitempty" doc:"The snapshot or export that it is from"`
+	SnapshotID string    `json:"snapshotId,omitempty" doc:"The export that it is from; else the newest snapshot that has this version, absent where none has"`
 }
 
 // KnowledgeDocument is a document in one version.
@@ -47,11 +47,11 @@ type KnowledgeDocument struct {
 // documentOf is a document as it is in a state, in a version.
 func (a *API) documentOf(d *knowledge.Document, s *knowledge.State, v *knowledge.Event) KnowledgeDocument {
 	out := KnowledgeDocument{
-		DocumentID: d.ID(), Version: v.Version, Metadata: KnowledgeMetadata{Source: d.Source(), CreatedAt: v.At, CreatedBy: v.By, SnapshotID: v.Snapshot},
-		Key: d.Key(), Type: v.Type, Size: v.Size, Labels: append([]string{}, s.Labels...), Withdrawn: s.Withdrawn, Erased: s.Erased, EraseAsked: s.EraseAsked,
+		DocumentID: d.ID(), Version: v.Version, Metadata: KnowledgeMetadata{Source: d.Source(), CreatedAt: v.At, CreatedBy: v.By, SnapshotID: cmp.Or(v.Snapshot, a.o.Library.SnapshotWith(d, v.Version))},
+		Key: d.Key(), Type: v.Type, Size: v.Size, Labels: append([]string{}, s.Labels...), Withdrawn: s.Withdrawn, Erased: s.Erased,
 	}
 	if now := d.Now(); !now.Erased {
-		out.Embedding = a.o.Library.EmbeddingOf(v)
+		out.Embedding, out.EraseAsked = a.o.Library.EmbeddingOf(v), s.EraseAsked
 	}
 	if s.Deleted {
 		out.DeletedAt = &s.DeletedAt

@@ -46,8 +46,8 @@ type RefuseBody struct {
 
 // PutOffBody puts an answer off.
 type PutOffBody struct {
-	Digest string    `json:"digest" maxLength:"128"`
-	Until  time.Time `json:"until" required:"false"`
+	Digest string    `json:"digest,omitempty" required:"false" maxLength:"128" doc:"Of what you were shown; without it what is asked now is put off."`
+	Until  time.Time `json:"until,omitzero" required:"false"`
 }
 
 func (a *API) recommendationRoutes(s *side) {

@@ -367,8 +367,6 @@ func statusOf(err error, c fault.Code) int {
 		return c.HTTPStatus()
 	case fault.ResultInvalid, fault.ResultTooLarge, fault.OutputInvalid:
 		return http.StatusBadGateway
-	case fault.SessionClosed:
-		return http.StatusUnauthorized
 	}
 	return http.StatusForbidden
 }

@@ -475,7 +475,7 @@ func TestModelRequestsStop(t *testing.T) {
 		t.Fatal(err)
 	}
 	status, body = w.post(f.path, token, fmt.Sprintf(f.body, "Hi."), nil)
-	if code, _ := modelRefusal(t, body); status != 401 || code != "session.closed" && code != "credential.missing" {
+	if code, _ := modelRefusal(t, body); status != 403 || code != "session.closed" {
 		t.Errorf("%d %s", status, body)
 	}
 	if len(p.requests()) != 1 {

@@ -7,12 +7,14 @@
 package library
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -141,7 +143,7 @@ func (l *Library) reload(ctx context.Context) error {
 		}
 		documents[e.Document], order = d, max(order, e.Order)
 	}
-	slices.SortStableFunc(snapshots, func(a, b knowledge.Snapshot) int { return a.At.Compare(b.At) })
+	slices.SortStableFunc(snapshots, func(a, b knowledge.Snapshot) int { return cmp.Compare(a.Order, b.Order) })
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.documents, l.snapshots, l.order = documents, snapshots, order
@@ -643,6 +645,28 @@ func (l *Library) Snapshots() []knowledge.Snapshot {
 	all := slices.Clone(l.snapshots)
 	slices.Reverse(all)
 	return all
+}
+
+// SnapshotWith is the id of the newest snapshot that has a version of a document; "" if none has.
+func (l *Library) SnapshotWith(d *knowledge.Document, version int) string {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	before := int64(math.MaxInt64) // of the event after the one that is looked at: snapshots between the two see the document alike
+	for i := len(d.Events) - 1; i >= 0; i-- {
+		from := d.Events[i].Order
+		s, _ := d.AtOrder(from)
+		if s.Version.Version < version {
+			break
+		}
+		if s.Version.Version == version && !s.Gone() {
+			n, _ := slices.BinarySearchFunc(l.snapshots, before, func(s knowledge.Snapshot, order int64) int { return cmp.Compare(s.Order, order) })
+			if n > 0 && l.snapshots[n-1].Order >= from {
+				return l.snapshots[n-1].ID
+			}
+		}
+		before = from
+	}
+	return ""
 }
 
 // SnapshotByID returns a snapshot; the newest for "".

@@ -293,6 +293,46 @@ func TestSnapshotsPinContent(t *testing.T) {
 	p.verify()
 }
 
+// SnapshotWith names the newest snapshot among whose members the version is, whatever happened to the document between and after snapshots.
+func TestSnapshotWith(t *testing.T) {
+	p := open(t, t.TempDir())
+	ids := []string{p.add("handbook", "a.md", "one").ID(), p.add("handbook", "b.md", "one").ID()}
+	for i, act := range []string{"", "snap", "version", "label", "version", "snap", "delete", "snap", "restore", "version", "delete", "snap", "restore", "snap", "label", "snap"} {
+		var err error
+		switch id, reason := ids[0], "a test"; act {
+		case "snap":
+			p.add("handbook", fmt.Sprint(i), "another, so that the snapshot is another")
+			p.snap()
+		case "version":
+			d, _ := p.Document(id)
+			_, err = p.AddVersion(t.Context(), "person:a", id, d.Now().Version.Version, Adding{Content: fmt.Sprint("text ", i)})
+		case "label":
+			_, err = p.SetLabels(t.Context(), "person:a", id, reason, [][]string{{"internal"}, {"internal", "secret"}}[i%2])
+		case "delete":
+			_, err = p.Delete(t.Context(), "person:a", id, reason)
+		case "restore":
+			_, err = p.Restore(t.Context(), "person:a", id, reason)
+		}
+		must(t, err)
+		for _, id := range ids {
+			d, err := p.Document(id)
+			must(t, err)
+			for version := 1; version <= d.Now().Version.Version; version++ {
+				want := ""
+				for _, s := range p.Snapshots() {
+					in := func(m knowledge.Member) bool { return m.Document.ID() == id && m.Version.Version == version }
+					if want == "" && slices.ContainsFunc(knowledge.Members(map[string]*knowledge.Document{id: d}, s.Order), in) {
+						want = s.ID
+					}
+				}
+				if got := p.SnapshotWith(d, version); got != want {
+					t.Fatalf("after %d (%s): version %d of %s is in %q, want %q", i, act, version, id, got, want)
+				}
+			}
+		}
+	}
+}
+
 // An index is built again of the same documents, with the same digest and the same bytes; one that was changed is not used.
 func TestIndexFollowsFromTheSnapshot(t *testing.T) {
 	p := open(t, t.TempDir())
