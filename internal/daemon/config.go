@@ -420,6 +420,9 @@ func loadProblems(file string, root *yaml.Node, err error) []Problem {
 				p.Remedy = "near it: " + strings.Join(near, ", ")
 			}
 		}
+		if m := twice.FindStringSubmatch(e.Message); m != nil {
+			p.Problem, p.Remedy = fmt.Sprintf("the key %s is there twice, in line %s, too", m[1], m[2]), "keep one of the two, with all that belongs under it"
+		}
 		if root != nil {
 			p.Field = fieldAt(root, p.Line, p.Column, p.Problem != e.Message)
 		}
@@ -435,6 +438,9 @@ func loadProblems(file string, root *yaml.Node, err error) []Problem {
 	}
 	return problems
 }
+
+// twice matches the library's message for a key that a map has already.
+var twice = regexp.MustCompile(`^mapping key ("(?:.*)") already defined at line (\d+)$`)
 
 // goType matches the library's message for a value of the wrong kind.
 var goType = regexp.MustCompile(`^cannot construct !!(\w+)(?:\s.*)? into (\S+)$`)
@@ -1084,6 +1090,9 @@ func (c *Config) checkApprovals(p *complaints) {
 		for _, f := range n.Check() {
 			p.fault(fmt.Sprintf("notify[%d].%s", i, f.Field), f)
 		}
+		if secret := fmt.Sprintf("notify[%d].secret", i); n.Secret == "" && isThere(p.root, secret) { // most likely an environment variable without a value
+			p.bad(secret, "give it a value, or leave it out for messages that are not signed", "it is empty")
+		}
 	}
 	if u, err := url.Parse(c.Console.PublicURL); c.Console.PublicURL != "" &&
 		(err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || u.RawQuery != "" || u.Fragment != "" || u.User != nil || strings.Trim(u.Path, "/") != "") {
@@ -1130,6 +1139,18 @@ func (c *Config) labels() ([]flow.Label, error) {
 
 // whereIs finds the line of a dotted field, or of the longest part of it that is there.
 func whereIs(n *yaml.Node, field string) (line, column int) {
+	line, column, _ = lookForField(n, field)
+	return line, column
+}
+
+// isThere tells whether a dotted field is written in the file.
+func isThere(n *yaml.Node, field string) bool {
+	_, _, whole := lookForField(n, field)
+	return whole
+}
+
+// lookForField finds the place of the longest part of a dotted field, and whether that is the whole of it.
+func lookForField(n *yaml.Node, field string) (line, column int, whole bool) {
 	if n.Kind == yaml.DocumentNode && len(n.Content) > 0 {
 		n = n.Content[0]
 	}
@@ -1158,7 +1179,7 @@ func whereIs(n *yaml.Node, field string) (line, column int) {
 			break
 		}
 	}
-	return line, column
+	return line, column, field == ""
 }
 
 // identityProblems finds identities that do not belong to one person, because data may go to a person's own identity without a question.
@@ -1194,6 +1215,11 @@ func (c *Config) Warnings(file string) []Problem {
 	if c.People.confirms() && c.Console.PublicURL != "" && c.Console.OIDC == nil {
 		all = append(all, c.problem(file, peopleConfirm, "P1", "add console.oidc, or make the links on the gateway's machine with sallyport token link",
 			"a token alone signs nobody in to the console, so who reaches it at console.public_url has no way in of their own"))
+	}
+	for i, n := range c.Notify {
+		if n.Kind == "webhook" && n.Secret == "" {
+			all = append(all, c.problem(file, fmt.Sprintf("notify[%d]", i), agent.P2, "write a random secret of at least 16 bytes as ${NAME}, and give it to the receiver", "its messages are not signed: the receiver can't tell them from anybody else's"))
+		}
 	}
 	for id, u := range c.Upstreams {
 		if u.Sandbox == "none" {

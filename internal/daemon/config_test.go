@@ -18,6 +18,7 @@ import (
 // Every way in which a file can be wrong names the field, the place where there is one, and what is wrong.
 func TestConfigProblems(t *testing.T) {
 	t.Setenv("SET", "value")
+	t.Setenv("EMPTY", "")
 	for name, c := range map[string]struct {
 		yaml  string
 		field string
@@ -26,7 +27,7 @@ func TestConfigProblems(t *testing.T) {
 	}{
 		"unknown key":                     {"mode: enforce\nlisen: x\n", "", 2, `unknown key "lisen"`},
 		"unknown nested key":              {"limits:\n  calls: 3\n", "", 2, `unknown key "calls"`},
-		"duplicate key":                   {"mode: enforce\nmode: observe\n", "", 2, "mode"},
+		"duplicate key":                   {"mode: enforce\nmode: observe\n", "", 2, `the key "mode" is there twice, in line 1, too`},
 		"not YAML":                        {"mode: [\n", "", 0, ""},
 		"wrong type":                      {"people: 7\n", "", 1, ""},
 		"a time without a unit":           {"limits: {network_timeout: 30}\n", "", 1, "not a time"},
@@ -35,6 +36,7 @@ func TestConfigProblems(t *testing.T) {
 		"too little memory":               {"limits: {memory: 100MiB}\n", "limits.memory", 1, "less than"},
 		"unset variable":                  {"upstreams:\n  a: {url: \"${NOT_SET_ANYWHERE}\"}\n", "", 2, "NOT_SET_ANYWHERE is not set"},
 		"unknown mode":                    {"mode: off\n", "mode", 1, `unknown word "off"`},
+		"an empty secret":                 {"notify:\n  - {kind: webhook, url: \"https://h.example/\", secret: \"${EMPTY}\"}\n", "notify[0].secret", 2, "it is empty"},
 		"unknown store":                   {"store: mysql\n", "store", 1, "the gateway's own store is SQLite"},
 		"not loopback":                    {"listen: 0.0.0.0:7575\n", "listen", 1, "not a loopback address"},
 		"no port":                         {"admin_listen: localhost\n", "admin_listen", 1, "not an address"},

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"sallyport.example/internal/agent"
 	"sallyport.example/internal/policy"
 )
 
@@ -190,4 +191,16 @@ operations:
 		}
 	}
 	t.Errorf("a million is %s, one person's to approve, and lint says nothing: %+v", rating.Risk, c.Warnings("sallyport.yaml"))
+}
+
+// A webhook without a secret works, and lint says what that means.
+func TestLintNamesUnsignedWebhooks(t *testing.T) {
+	c, err := ParseConfig("sallyport.yaml", []byte("notify:\n  - {kind: webhook, url: \"https://h.example/\", secret: 0123456789abcdef}\n  - {kind: webhook, url: \"https://h.example/2\"}\n"), t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := c.Warnings("sallyport.yaml")
+	if len(said) != 1 || said[0].Line != 3 || said[0].Severity != agent.P2 || !strings.Contains(said[0].Problem, "not signed") {
+		t.Errorf("%+v", said)
+	}
 }

@@ -28,7 +28,7 @@ const (
 type Config struct {
 	Kind   string  `yaml:"kind" json:"kind" jsonschema:"webhook, slack (or anything that takes Slack's incoming webhooks), teams (a Workflows webhook), ntfy or email."`
 	URL    string  `yaml:"url,omitempty" json:"url,omitempty" jsonschema:"Where to post, for all but email: https, or http to this machine. Of ntfy, the address of the topic."`
-	Secret string  `yaml:"secret,omitempty" json:"secret,omitempty" jsonschema:"Key that a webhook's messages are signed with, at least 16 bytes, needed there; the access token of ntfy, where it takes one."`
+	Secret string  `yaml:"secret,omitempty" json:"secret,omitempty" jsonschema:"Key that a webhook's messages are signed with, at least 16 bytes; without one they are not signed. The access token of ntfy, where it takes one."`
 	On     []Event `yaml:"on,omitempty" json:"on,omitempty" jsonschema:"What to tell: approval (questions to people), alert (what went wrong, and questions of risk HIGH and CRITICAL). Default both."`
 
 	Labels []string `yaml:"labels,omitempty" json:"labels,omitempty" jsonschema:"Labels of the data that may stand in its messages. Default none: messages about sessions with private data say what is risky, and nothing of the data."`
@@ -172,8 +172,8 @@ func (c Config) Check() []*fault.Error {
 	case u.Scheme != "https" && u.Scheme != "http":
 		bad("url", "Write https.", "%.20q is not a scheme for a webhook.", u.Scheme)
 	}
-	if c.Kind == "webhook" && len(c.Secret) < minSecret {
-		bad("secret", fmt.Sprintf("Write a random one of at least %d bytes, and give it to the receiver.", minSecret), "Without it the receiver can't tell our messages from others'.")
+	if c.Kind == "webhook" && c.Secret != "" && len(c.Secret) < minSecret {
+		bad("secret", fmt.Sprintf("Write a random one of at least %d bytes, and give it to the receiver; or leave it out for messages that are not signed.", minSecret), "It is too short to sign with.")
 	}
 	return problems
 }

@@ -23,15 +23,15 @@ func TestCheck(t *testing.T) {
 		c      Config
 		fields string // at fault
 	}{
-		{hook, ""}, {room, ""}, {mail, ""},
+		{hook, ""}, {room, ""}, {mail, ""}, {with(hook, func(c *Config) { c.Secret = "" }), ""},
 		{with(hook, func(c *Config) { c.On = Events() }), ""},
 		{url("http://127.0.0.1:1/x"), ""}, {url("http://[::1]/x"), ""}, {url("http://localhost/x"), ""}, {url("https://10.0.0.1/x"), ""},
 		{smtp("localhost:25"), ""}, {smtp("[::1]:465"), ""},
 		{with(mail, func(c *Config) { c.Username, c.Password = "", "" }), ""},
 
 		{Config{}, "kind"}, {Config{Kind: "pigeon", URL: "x"}, "kind"}, {Config{Kind: "Webhook"}, "kind"},
-		{Config{Kind: "webhook"}, "url secret"}, {Config{Kind: "slack"}, "url"}, {Config{Kind: "email"}, "smtp from to"},
-		{with(hook, func(c *Config) { c.Secret = "" }), "secret"}, {with(hook, func(c *Config) { c.Secret = "fifteen bytes .."[:15] }), "secret"},
+		{Config{Kind: "webhook"}, "url"}, {Config{Kind: "slack"}, "url"}, {Config{Kind: "email"}, "smtp from to"},
+		{with(hook, func(c *Config) { c.Secret = "fifteen bytes .."[:15] }), "secret"},
 		{with(room, func(c *Config) { c.Secret = testSecret }), "secret"},
 		{with(room, func(c *Config) { c.SMTP, c.From, c.To, c.Username, c.Password = "x", "x", []string{"x"}, "x", "x" }), "smtp from to username password"},
 		{with(mail, func(c *Config) { c.URL, c.Secret = "https://x", "x" }), "url secret"},

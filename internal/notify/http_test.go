@@ -79,6 +79,12 @@ func TestWebhook(t *testing.T) {
 	if signedBy([]byte(testSecret+"x"), signature, body, time.Now()) || signedBy([]byte(testSecret), signature, append(body, 'x'), time.Now()) || signedBy([]byte(testSecret), signature, body, time.Now().Add(time.Hour)) {
 		t.Error("the signature is of everything")
 	}
+	unsigned, err := ParseChannel(Config{Kind: "webhook", URL: url})
+	must(t, err)
+	must(t, unsigned.sender.send(t.Context(), "ntf_2", sample))
+	if said, ok := got.Header["Sallyport-Signature"]; ok || got.Header.Get("Sallyport-Delivery") != "ntf_2" {
+		t.Errorf("without a secret: %q", said)
+	}
 }
 
 func TestAnswers(t *testing.T) {
