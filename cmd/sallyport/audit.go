@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -96,6 +97,11 @@ func (q *auditAsk) read() (err error) {
 	}
 	if q.To, err = moment("--to", q.to, ago); err != nil {
 		return err
+	}
+	for _, f := range []struct{ name, value string }{{"kind", q.Kind}, {"decision", q.Decision}, {"risk", q.Risk}, {"severity", q.Severity}, {"event", q.Event}, {"code", q.Code}} {
+		if known := audit.Values(f.name); f.value != "" && !slices.Contains(known, f.value) {
+			return usagef("--%s is one of %s, not %q", f.name, strings.Join(known, ", "), f.value)
+		}
 	}
 	switch {
 	case q.Limit < 1:

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"sallyport.example/client"
+	runs "sallyport.example/internal/run"
 )
 
 func (c *cli) recommendations() *cobra.Command {
@@ -22,6 +23,9 @@ func (c *cli) listRecommendations() *cobra.Command {
 	var agent, state string
 	cmd := printing(c, about{use: "list", short: "List recommendations, the newest first", example: "sallyport recommendations list --state pending"},
 		func(ctx context.Context, cl *client.Client, _ []string) (*client.RecommendationPage, error) {
+			if _, err := runs.ParseRecommendationState(state); err != nil {
+				return nil, unusable(err)
+			}
 			return cl.Recommendations(ctx, agent, state, "")
 		},
 		func(t *table, page *client.RecommendationPage) {

@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"sallyport.example/internal/fault"
 	"sallyport.example/internal/store"
 )
 
@@ -71,11 +71,11 @@ func (c *cli) auditArchive() *cobra.Command {
 		long: `It is done while no gateway runs on the directory. Each file is copied to the folder, compared with the SHA-256 that it was sealed with, put on
 record with its entries, root and SHA-256, and then removed here. The log is proved without it from the checkpoint at its end on. What was archived is
 not found by queries any more; sallyport audit verify --segments FOLDER checks it together with the rest. Without --before all sealed files are moved.`,
-		example: `sallyport audit archive --to /archive/sallyport --reason "older than a year" --before 8760h
+		example: `sallyport audit archive --to /archive/sallyport --before 8760h
 sallyport audit archive --to /archive/sallyport --reason "the disk is full"`, prints: true,
 	}, func(ctx context.Context, _ []string) (err error) {
-		if to == "" || strings.TrimSpace(reason) == "" {
-			return usagef("--to names the folder, and --reason says why: it goes on the record")
+		if to == "" {
+			return usagef("--to names the folder")
 		}
 		limit, err := moment("--before", before, func(d time.Duration) time.Time { return time.Now().Add(-d) })
 		if err != nil {
@@ -83,6 +83,9 @@ sallyport audit archive --to /archive/sallyport --reason "the disk is full"`, pr
 		}
 		if err := c.hasDatabase(); err != nil {
 			return err
+		}
+		if store.InUse(c.data) != nil {
+			return fault.New(fault.ConfigurationInvalid, "A gateway runs on %s, and files of the log are archived only while none does.", c.data).Try("Stop it, archive, and start it again.")
 		}
 		db, err := store.Open(c.data, store.Options{})
 		if err != nil {

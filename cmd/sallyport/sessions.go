@@ -18,6 +18,9 @@ func (c *cli) sessions() *cobra.Command {
 		c.sessionOpen(), c.sessionNext(),
 		c.session(about{use: "phase SESSION planning|execution", short: "Move a session to a phase", example: "sallyport sessions phase sess_01J… execution --reason \"read only work\"", args: cobra.ExactArgs(2), reasoned: true},
 			func(ctx context.Context, cl *client.Client, args []string, reason string) (*client.Session, error) {
+				if args[1] != "planning" && args[1] != "execution" {
+					return nil, usagef("the phase is planning or execution, not %q", args[1])
+				}
 				return cl.SetPhase(ctx, args[0], args[1], reason)
 			}),
 		c.sessionSay(),

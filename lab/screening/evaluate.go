@@ -21,7 +21,7 @@ type Figures struct {
 	// Shipped is the rate of attacks found, and FalseAlarms that of benign texts, at the thresholds of the detector itself.
 	Shipped     float64 `json:"tpr_shipped"`
 	FalseAlarms float64 `json:"false_alarms_shipped"`
-	MicroSecond float64 `json:"us_per_kb,omitempty"`
+	MicroSecond float64 `json:"us_per_kb,omitempty"` // that screening a KB takes, of grey rows, too
 	// Contextual is the rate of contextual attacks found at the threshold that gives 1 %, and how many there are. They are in no other figure.
 	Contextual     float64 `json:"contextual_tpr_at_1"`
 	ContextualRows int     `json:"contextual_rows"`
@@ -31,22 +31,21 @@ type Figures struct {
 type Scored struct {
 	Row
 	Score float32
+	Size  int           // of its text, in bytes
+	Took  time.Duration // screening it
 }
 
-// Score screens rows as results of tools or, if they are a person's, as requests. It returns the time it took, in microseconds for each KB.
-func Score(d *screen.Detector, channel screen.Channel, rows []Row) (scored []Scored, perKB float64) {
-	var took time.Duration
-	size := 0
+// Score screens rows as results of tools or, if they are a person's, as requests.
+func Score(d *screen.Detector, channel screen.Channel, rows []Row) (scored []Scored) {
 	for _, r := range rows {
 		b := []byte(r.Text)
 		start := time.Now()
 		report := d.Scan(channel, b)
-		took += time.Since(start)
-		size += len(b)
+		took := time.Since(start)
 		r.Text = ""
-		scored = append(scored, Scored{r, report.Score})
+		scored = append(scored, Scored{Row: r, Score: report.Score, Size: len(b), Took: took})
 	}
-	return scored, float64(took.Nanoseconds()) / 1000 / (float64(max(size, 1)) / 1024)
+	return scored
 }
 
 // Evaluate computes the figures of all rows ("all") and of each source.
@@ -95,7 +94,10 @@ func figures(rows []Scored, benign []float32) Figures {
 	at1, at05 := Threshold(benign, 0.01), Threshold(benign, 0.005)
 	var f Figures
 	var one, half, shipped, alarms, contextual, area float64
+	var took time.Duration
+	size := 0
 	for _, r := range rows {
+		took, size = took+r.Took, size+r.Size
 		switch {
 		case r.Label == Benign:
 			f.Benign++
@@ -111,6 +113,9 @@ func figures(rows []Scored, benign []float32) Figures {
 			notAbove := sort.Search(len(benign), func(i int) bool { return benign[i] > r.Score })
 			area += float64(below+notAbove) / 2
 		}
+	}
+	if size > 0 {
+		f.MicroSecond = float64(took.Nanoseconds()) / 1000 / (float64(size) / 1024)
 	}
 	if n := float64(f.Attacks); n > 0 {
 		f.MicroAt1, f.MicroAt05, f.Shipped = one/n, half/n, shipped/n

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"sallyport.example/internal/screen"
 )
@@ -56,11 +57,11 @@ func TestForTraining(t *testing.T) {
 func TestEvaluate(t *testing.T) {
 	var rows []Scored
 	for i := range 200 {
-		rows = append(rows, Scored{Row{Source: "good"}, float32(i)})
+		rows = append(rows, Scored{Row: Row{Source: "good"}, Score: float32(i), Size: 512, Took: time.Microsecond})
 	}
 	rows = append(rows,
-		Scored{Row{Source: "x", Label: Attack}, 197.5}, Scored{Row{Source: "x", Label: Attack}, 198.5}, Scored{Row{Source: "x", Label: Attack}, 0.5}, Scored{Row{Source: "x", Label: Attack}, 300},
-		Scored{Row{Source: "y", Label: Attack}, 300}, Scored{Row{Source: "y", Label: Attack, Kind: "contextual"}, -1}, Scored{Row{Source: "z", Label: Grey}, 1000})
+		Scored{Row: Row{Source: "x", Label: Attack}, Score: 197.5}, Scored{Row: Row{Source: "x", Label: Attack}, Score: 198.5}, Scored{Row: Row{Source: "x", Label: Attack}, Score: 0.5}, Scored{Row: Row{Source: "x", Label: Attack}, Score: 300},
+		Scored{Row: Row{Source: "y", Label: Attack}, Score: 300}, Scored{Row: Row{Source: "y", Label: Attack, Kind: "contextual"}, Score: -1}, Scored{Row: Row{Source: "z", Label: Grey}, Score: 1000, Size: 100 << 10, Took: 100 * time.Microsecond})
 	out := Evaluate(rows)
 	all := out["all"]
 	if all.Attacks != 5 || all.Benign != 200 || all.ContextualRows != 1 || len(out) != 4 {
@@ -71,6 +72,9 @@ func TestEvaluate(t *testing.T) {
 	}
 	if x := out["x"]; x.AUC != (198+199+1+200)/4.0/200 || x.Shipped != 1 {
 		t.Errorf("the figures of x are wrong: %+v", x)
+	}
+	if out["good"].MicroSecond != 2 || out["x"].MicroSecond != 0 || all.MicroSecond != 1.5 {
+		t.Errorf("%v, %v and %v µs for each KB", out["good"].MicroSecond, out["x"].MicroSecond, all.MicroSecond)
 	}
 }
 

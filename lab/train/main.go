@@ -89,8 +89,7 @@ func thresholds(h screen.Header, rows []screening.Row) (map[string][]float64, er
 				unseen = append(unseen, r)
 			}
 		}
-		scored, _ := screening.Score(d, screen.Result, unseen)
-		for _, s := range scored {
+		for _, s := range screening.Score(d, screen.Result, unseen) {
 			scores[kind(s.Row)] = append(scores[kind(s.Row)], s.Score)
 		}
 	}
@@ -179,9 +178,8 @@ func measure(rows, all []screening.Row, h screen.Header) error {
 				unseen = append(unseen, r)
 			}
 		}
-		scored, perKB := screening.Score(d, screen.Result, unseen)
-		f := screening.Evaluate(scored)["all"]
-		fmt.Printf("%-16s %5d attacks %5d benign  auc %.3f  at 1 %%: %.3f  at 0.5 %%: %.3f  contextual (%d): %.3f  %.1f us/KB\n", name, f.Attacks, f.Benign, f.AUC, f.MicroAt1, f.MicroAt05, f.ContextualRows, f.Contextual, perKB)
+		f := screening.Evaluate(screening.Score(d, screen.Result, unseen))["all"]
+		fmt.Printf("%-16s %5d attacks %5d benign  auc %.3f  at 1 %%: %.3f  at 0.5 %%: %.3f  contextual (%d): %.3f  %.1f us/KB\n", name, f.Attacks, f.Benign, f.AUC, f.MicroAt1, f.MicroAt05, f.ContextualRows, f.Contextual, f.MicroSecond)
 		macro1, macro05, n = macro1+f.MicroAt1, macro05+f.MicroAt05, n+1
 	}
 	fmt.Printf("macro over %d sources: at 1 %%: %.3f  at 0.5 %%: %.3f\n", n, macro1/float64(n), macro05/float64(n))
