@@ -95,6 +95,9 @@ func (p *Problem) Error() string {
 		s = p.Field + ": " + s
 	}
 	if p.Remedy != "" {
+		if s != "" && !strings.ContainsAny(s[len(s)-1:], ".!?") { // what is wrong with a field has no full stop
+			s += "."
+		}
 		s += " " + p.Remedy
 	}
 	return s

@@ -304,7 +304,8 @@ type Claim struct {
 // ClaimSource is what one source says of a claim.
 type ClaimSource struct {
 	Source   string `json:"source"`
-	Confirms *bool  `json:"confirms"` // nil: it is silent, failed, or contradicts itself
+	Confirms *bool  `json:"confirms"`       // nil: it is silent, failed, or contradicts itself
+	Note     string `json:"note,omitempty"` // why nothing could be asked
 	Quote    string `json:"quote,omitempty"`
 	Counts   bool   `json:"counts"` // the operator configured it
 }

@@ -81,7 +81,11 @@ func (d modelDoor) models(address, token string) (ids []string, err error) {
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("the gateway answered with HTTP status %d", resp.StatusCode)
+		var refused struct{ Error struct{ Message string } }
+		if err := json.NewDecoder(io.LimitReader(resp.Body, maxModels)).Decode(&refused); err != nil || refused.Error.Message == "" {
+			return nil, fmt.Errorf("the gateway answered with HTTP status %d", resp.StatusCode)
+		}
+		return nil, fmt.Errorf("the gateway does not list the models: %s", printable(refused.Error.Message))
 	}
 	var list struct {
 		Data []struct {

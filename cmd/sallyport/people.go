@@ -264,8 +264,8 @@ func (c *cli) reload() *cobra.Command {
 	return c.asPerson(about{
 		use: "reload", short: "Put the changed configuration in force without a restart", prints: true, example: "sallyport reload\nsallyport lint && sallyport reload",
 		long: `The gateway reads its configuration again, with sallyport.env, the declarations and the policies, checks all of it and puts it in force as a whole, for
-calls that begin later. Where anything is wrong, or a change needs a restart (servers, listeners, comm, notify, audit, console), nothing changes, and each
-field is named. It needs the role admin, and is on record with what changed. SIGHUP to sallyport serve does the same. Sessions keep their labels.`,
+calls that begin later. Where anything is wrong, or a change needs a restart (servers, listeners, comm, notify, audit, console, approvals.hold,
+limits.network_timeout, limits.file_timeout, limits.memory), nothing changes, and each field is named. It needs the role admin, and is on record with what changed. SIGHUP to sallyport serve does the same. Sessions keep their labels.`,
 	}, func(ctx context.Context, cl *client.Client, _ []string) error {
 		done, err := cl.Reload(ctx)
 		var refused *client.Problem

@@ -485,7 +485,7 @@ func (a Approval) open(now time.Time) error {
 	case at == Expired:
 		return a.expired()
 	case at.Final():
-		return fault.New(fault.Conflict, "The approval is %s already.", at)
+		return fault.New(fault.Conflict, "The approval is %s already.", at).Try("If the call is still wanted, the agent makes it again and people are asked anew.")
 	}
 	return nil
 }

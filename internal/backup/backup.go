@@ -281,7 +281,9 @@ func syncDir(dir string) error {
 // Open reads the manifest of a backup, and nothing else.
 func Open(file string) (m Manifest, err error) {
 	f, err := os.Open(file)
-	if err != nil {
+	if errors.Is(err, fs.ErrNotExist) {
+		return m, fault.New(fault.ConfigurationInvalid, "There is no backup %s.", file).Try("Check the path.")
+	} else if err != nil {
 		return m, fault.Wrap(err, fault.ConfigurationInvalid, "The backup can't be read")
 	}
 	defer f.Close()

@@ -10,7 +10,7 @@ import (
 
 // Answer holds the state of the question about a call. The zero value means that there is none: no person was asked about the call as it is now.
 type Answer struct {
-	Approval *approval.Approval // the question that still stands for the call; nil: none
+	Approval *approval.Approval // the question that still stands for the call, or with Refusal the one that was rejected; nil: none
 	Waits    bool               // nobody has answered it yet. Otherwise it permits the call
 	Refusal  error              // why people refuse the call; nil: they don't
 	// Replacement, with Refusal, is the question with the arguments that a person wants in place of these; nil: there is none.
@@ -39,7 +39,7 @@ func (d *Desk) Answer(ctx context.Context, session, callDigest string, stands fu
 	}
 	switch {
 	case a.StateAt(now) == approval.Rejected:
-		return Answer{Refusal: covers}, nil
+		return Answer{Approval: &a, Refusal: covers}, nil
 	case !d.stands(a, stands):
 		return Answer{}, nil
 	case covers == nil, waits(a, now):

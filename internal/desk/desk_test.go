@@ -315,7 +315,7 @@ func TestAnswer(t *testing.T) {
 	}{
 		"waits": {question(t), true, true, true, false}, "waits for something else": {question(t), false, false, false, false},
 		"yes": {yes, true, true, false, false}, "yes to something else": {yes, false, false, false, false},
-		"no": {no, true, false, false, true}, "no, and it has changed": {no, false, false, false, true}, "withdrawn": {void, true, false, false, false},
+		"no": {no, true, true, false, true}, "no, and it has changed": {no, false, true, false, true}, "withdrawn": {void, true, false, false, false},
 	} {
 		got, err := over(&shelf{a: c.a}).Answer(t.Context(), c.a.Session, c.a.CallDigest, func(approval.Approval) bool { return c.stands })
 		if err != nil || (got.Approval != nil) != c.found || got.Waits != c.waits || (got.Refusal != nil) != c.refused {

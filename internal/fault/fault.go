@@ -270,9 +270,17 @@ func (e *Error) Public() string {
 		s = e.Code.Sentence()
 	}
 	if e.Remedy != "" {
-		s += " " + e.Remedy
+		s = ended(s) + " " + e.Remedy
 	}
 	return s
+}
+
+// ended puts a full stop behind a sentence that has none, which another one follows: what is wrong with a field is worded to stand behind its name.
+func ended(s string) string {
+	if strings.HasSuffix(s, ".") || strings.HasSuffix(s, "!") || strings.HasSuffix(s, "?") || strings.HasSuffix(s, "…") {
+		return s
+	}
+	return s + "."
 }
 
 // Decision is how a stage ends. The strictest of all stages wins.

@@ -40,6 +40,9 @@ func TestCauseIsNeverShown(t *testing.T) {
 	if got := e.Public(); got != "The store is locked. Stop the other process." {
 		t.Errorf("public = %q", got)
 	}
+	if got := New(RequestMalformed, "unknown field").At("a").Try("It has one field.").Public(); got != "unknown field. It has one field." {
+		t.Errorf("two sentences run into one: %q", got)
+	}
 	if !strings.Contains(e.Error(), "hunter2") || !errors.Is(e, secret) {
 		t.Errorf("the log lost the cause: %v", e)
 	}

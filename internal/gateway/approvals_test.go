@@ -74,7 +74,10 @@ func TestRejectedDeclarationIsNotAskedOfTheNextPerson(t *testing.T) {
 	if err := w.respond("carol", &d.ApprovalID, approval.Reject, "no"); err != nil {
 		t.Fatal(err)
 	}
-	w.mustRefuse(w.do(p, "comm_send", sendPage, ""), fault.ApprovalRejected)
+	v := w.mustRefuse(w.do(p, "comm_send", sendPage, ""), fault.ApprovalRejected).Verdict
+	if v.ApprovalID == nil || *v.ApprovalID != d.ApprovalID || len(v.Remedies) != 1 || v.Remedies[0].Kind != "ask_person" {
+		t.Errorf("which question, and what now: %+v", v)
+	}
 	again, err := w.declare(p, "comm.send", getPage)
 	if err != nil || again.Verdict.Decision != fault.Ask {
 		return

@@ -406,7 +406,11 @@ func TestCallsAtOnceShareOneBudget(t *testing.T) {
 	var wg sync.WaitGroup
 	began := time.Now()
 	for range 40 {
-		wg.Go(func() { w.call("worker", "think") })
+		wg.Go(func() {
+			if v := w.call("worker", "think").Verdict; v.Code == fault.LimitBudget && (len(v.Remedies) != 1 || v.Remedies[0].Kind != "new_session") {
+				t.Errorf("without a way out: %+v", v)
+			}
+		})
 	}
 	wg.Wait()
 	if alone := w.o.Limits.Budget; time.Since(began) > alone/2 { // forty spend it forty times as fast

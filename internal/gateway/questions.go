@@ -58,7 +58,7 @@ func (c *crossing) asked(ctx context.Context, v fault.Verdict) fault.Verdict {
 	case answer.Replacement != nil:
 		return c.otherArguments(answer)
 	case answer.Refusal != nil:
-		return fault.RefuseErr(stage, answer.Refusal)
+		return rejected(stage, answer)
 	case a != nil && !answer.Waits:
 		return c.judgeAnswered(a)
 	case a != nil:
@@ -197,6 +197,16 @@ func (c *crossing) draft(v fault.Verdict) desk.Draft {
 		q.SilentFor = c.set.Limits.MediumDelay
 	}
 	return q
+}
+
+// rejected tells the agent that a person said no, to which question, and that asking again changes nothing.
+func rejected(stage string, answer desk.Answer) fault.Verdict {
+	v := fault.RefuseErr(stage, answer.Refusal)
+	if answer.Approval != nil {
+		v.ApprovalID = &answer.Approval.ID
+	}
+	v.Remedies = []fault.Remedy{{Kind: "ask_person", Text: "Don't make this call again: the answer stays. Do what the person says, or ask them."}}
+	return v
 }
 
 // maxShownArguments bounds the arguments that an agent is told in a refusal, in bytes.

@@ -433,6 +433,9 @@ func (c *crossing) inspectFailure(out *outcome, err error) {
 		code = fault.TimeExceeded
 	}
 	out.verdict = fault.Refuse("act", code, "")
+	if code == fault.LimitBudget || code == fault.SessionClosed {
+		out.verdict.Remedies = []fault.Remedy{judge.NewSession}
+	}
 	if f.Code == code && f.Message != "" {
 		out.verdict = fault.RefuseErr("act", f)
 	}

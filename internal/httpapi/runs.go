@@ -93,7 +93,7 @@ func (a *API) hostRunRoutes(s *side) {
 		}
 		r, err := a.o.Runs.Run(ctx, id, 0)
 		if err == nil && r.StartedBy != p.String() {
-			err = fault.New(fault.NotFound, "There is no run %.80q for this credential.", id).At("run_id")
+			err = fault.New(fault.NotFound, "There is no run %.80q for this credential.", id).At("run_id").Try("A host sees the runs that it started.")
 		}
 		return err
 	}

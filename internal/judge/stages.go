@@ -21,10 +21,12 @@ func kill(f *Facts, _ *Finding) fault.Verdict {
 	return fault.Permitted()
 }
 
+// NewSession is the way out where a session can't go on.
+var NewSession = fault.Remedy{Kind: "new_session", Text: "Ask a person or a host to open a new session."}
+
 // standing requires that the agent is not quarantined and its declaration is approved, the session is open and has time left, and the tool's definition is accepted and unchanged.
 func standing(f *Facts, _ *Finding) fault.Verdict {
 	const stage = "standing"
-	newSession := fault.Remedy{Kind: "new_session", Text: "Ask a person or a host to open a new session."}
 	op := &f.Operation
 	switch {
 	case !f.Caller.Quarantined.IsZero():
@@ -33,7 +35,7 @@ func standing(f *Facts, _ *Finding) fault.Verdict {
 	case !f.Caller.Approved:
 		return fault.Refuse(stage, fault.AgentUnapproved, f.Caller.Unapproved.Reason, fault.Remedy{Kind: "ask_person", Text: f.Caller.Unapproved.Remedy})
 	case !f.Session.Open:
-		return fault.Refuse(stage, fault.SessionClosed, "", newSession)
+		return fault.Refuse(stage, fault.SessionClosed, "", NewSession)
 	case f.Caller.Degraded != nil && !f.Caller.Declaration.KeepsDegraded(op.ID, f.Arguments.Writes):
 		d := f.Caller.Degraded
 		return fault.Refuse(stage, fault.AgentDegraded, fmt.Sprintf("The agent %s depends on %s, which is aside since %s: %s. Until it is back, this agent may call only what its declaration lists under degraded, or, without that, reads.",
@@ -47,7 +49,7 @@ func standing(f *Facts, _ *Finding) fault.Verdict {
 	case op.Gone:
 		return fault.Refuse(stage, fault.ToolUnknown, "The server no longer offers this tool.")
 	case f.Session.BudgetSpent:
-		return fault.Refuse(stage, fault.LimitBudget, "", newSession)
+		return fault.Refuse(stage, fault.LimitBudget, "", NewSession)
 	case f.Session.OutcomeOwed:
 		return fault.Refuse(stage, fault.AuditUnavailable, "The outcome of an earlier call of this session is not written down yet.",
 			fault.Remedy{Kind: "wait", Text: "Try again when the store answers."})

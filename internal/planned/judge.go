@@ -119,7 +119,7 @@ func suggestion(v fault.Verdict) string {
 		return "correct its arguments"
 	case fault.DeclarationInvalid:
 		return "say in its justification what exactly is needed and what for"
-	case fault.KillSwitch, fault.AgentQuarantined, fault.SessionClosed, fault.LimitBudget, fault.AuditUnavailable: // no other step would do
+	case fault.KillSwitch, fault.AgentUnapproved, fault.AgentQuarantined, fault.SessionClosed, fault.LimitBudget, fault.AuditUnavailable: // no other step would do
 		if len(v.Remedies) > 0 {
 			return v.Remedies[0].Text
 		}

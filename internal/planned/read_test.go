@@ -100,3 +100,13 @@ func FuzzRead(f *testing.F) {
 		}
 	})
 }
+
+// Where no other step would do, the way out of the refusal is the suggestion.
+func TestSuggestion(t *testing.T) {
+	way := fault.Remedy{Kind: "ask_person", Text: "A person approves the declaration."}
+	for code, want := range map[fault.Code]string{fault.AgentUnapproved: way.Text, fault.SessionClosed: way.Text, fault.PermissionDenied: "leave this step out, or use another tool"} {
+		if got := suggestion(fault.Refuse("standing", code, "", way)); got != want {
+			t.Errorf("%s: %q", code, got)
+		}
+	}
+}

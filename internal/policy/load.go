@@ -109,6 +109,9 @@ func Load(dir string) (*Set, error) {
 // parseError takes the place out of Cedar's parse errors, which don't know the file.
 var parseError = regexp.MustCompile(`^parser error: \w+ error at <input>:(\d+:\d+) ?(?s:(.*))$`)
 
+// unexpected takes apart what they say of a token that is not the one that has to stand there.
+var unexpected = regexp.MustCompile(`^"(?s:.*)": exact got (?s:(.*)) want (\S+)$`)
+
 func invalid(format string, args ...any) error {
 	return fault.New(fault.ConfigurationInvalid, format, args...)
 }
@@ -147,6 +150,13 @@ func (s *Set) add(validator *validate.Validator, file string, data []byte) (err 
 	list, err := cedar.NewPolicyListFromBytes(file, data)
 	if err != nil {
 		if at := parseError.FindStringSubmatch(err.Error()); at != nil {
+			if token := unexpected.FindStringSubmatch(at[2]); token != nil {
+				stands := "the text ends here"
+				if token[1] != "" {
+					stands = display.Quote(token[1], shownMost) + " stands here"
+				}
+				return invalid("%s:%s: %s, where %q belongs", file, at[1], stands, token[2])
+			}
 			return invalid("%s:%s: near %s", file, at[1], display.Line(at[2], shownMost))
 		}
 		return invalid("%s: %s", file, display.Line(err.Error(), shownMost))

@@ -180,7 +180,7 @@ func TestLoadErrors(t *testing.T) {
 		files map[string]string
 		want  []string
 	}{
-		{"syntax", map[string]string{"a.cedar": "forbid (principal, action, resource);\nforbid (principal action, resource);"}, []string{"a.cedar:2:25: near"}},
+		{"syntax", map[string]string{"a.cedar": "forbid (principal, action, resource);\nforbid (principal action, resource);"}, []string{`a.cedar:2:25: "action" stands here, where "," belongs`}},
 		{"not cedar", map[string]string{"a.cedar": "hello"}, []string{"a.cedar:1:6: near"}},
 		{"unknown attribute", map[string]string{"a.cedar": "\n  forbid (principal, action, resource) when { context.lables.contains(\"x\") };"}, []string{"a.cedar:2:3", "lables"}},
 		{"unknown attribute beside arguments", map[string]string{"a.cedar": `forbid (principal, action, resource) when { context.lables.contains("x") && context.arguments.a };`}, []string{"a.cedar:1:1", "lables", "known are phase"}},

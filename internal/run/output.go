@@ -42,7 +42,7 @@ func ReadOutput(raw []byte, d *agent.Declaration) (json.RawMessage, error) {
 		if path == "the output" || path == problems[0] {
 			path = "output"
 		}
-		return nil, invalid(path, "It is not what the output schema %s allows: %s.", d.OutputSchemaVersion, strings.Join(problems, "; "))
+		return nil, invalid(path, "It is not what the %s allows: %s.", strings.TrimSpace("output schema "+d.OutputSchemaVersion), strings.Join(problems, "; "))
 	}
 	marked := marks(canonical, d.OutputSchema)
 	if marked.over {

@@ -46,7 +46,7 @@ func noApproval(id string) error {
 	if strings.HasPrefix(id, "plan_") {
 		return e.Try("A plan is decided on in its session: sallyport sessions show, sallyport sessions approve-plan.")
 	}
-	return e
+	return e.Try("sallyport approvals list shows those that wait, and with --state all the others.")
 }
 
 func (t *tx) declaration(id string) (declare.Declaration, error) {

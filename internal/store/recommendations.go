@@ -10,7 +10,7 @@ import (
 )
 
 func noRecommendation(id string) error {
-	return fault.New(fault.NotFound, "There is no recommendation %.80q.", id).At("recommendation_id")
+	return fault.New(fault.NotFound, "There is no recommendation %.80q.", id).At("recommendation_id").Try("sallyport recommendations list shows them.")
 }
 
 // storedRecommendation is a recommendation with what nobody is shown.

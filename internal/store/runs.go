@@ -10,7 +10,7 @@ import (
 )
 
 func noRun(id string) error {
-	return fault.New(fault.NotFound, "There is no run %.80q.", id).At("run_id")
+	return fault.New(fault.NotFound, "There is no run %.80q.", id).At("run_id").Try("sallyport agents runs shows them.")
 }
 
 // storedRun is a run with what nobody is shown.

@@ -19,7 +19,7 @@ import (
 )
 
 func noSession(id string) error {
-	return fault.New(fault.NotFound, "There is no session %.80q.", id).At("session_id")
+	return fault.New(fault.NotFound, "There is no session %.80q.", id).At("session_id").Try("sallyport sessions list shows them.")
 }
 
 // kept is a session as its row has it.

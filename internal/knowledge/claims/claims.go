@@ -70,6 +70,7 @@ type Source struct {
 	Confirms *bool  `json:"confirms" doc:"true, false, or null: it is silent, failed, or contradicts itself"`
 	Quote    string `json:"quote,omitempty"`
 	Counts   bool   `json:"counts" doc:"The operator configured it"`
+	Note     string `json:"note,omitempty" doc:"Why nothing could be asked"`
 
 	citations []library.Citation
 	labels    []string
@@ -217,6 +218,11 @@ func (k *Checker) ask(ctx context.Context, r knowledge.Reader, snapshot, name st
 	s := Source{Source: name}
 	collection, ok := strings.CutPrefix(name, prefix)
 	if !ok {
+		s.Note = "A source is written as knowledge. and the name of a collection."
+		return s
+	}
+	if r.All && !slices.ContainsFunc(k.o.Library.Collections(), func(c library.Collection) bool { return c.Name == collection }) {
+		s.Note = "The knowledge store has no document in a collection of this name."
 		return s
 	}
 	only := knowledge.Reader{Sources: []string{collection}, Labels: r.Labels, AllLabels: r.All || r.AllLabels}

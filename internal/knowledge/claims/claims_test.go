@@ -171,6 +171,13 @@ func TestSources(t *testing.T) {
 	if a := d.ask(people, acme, "knowledge.wiki", "knowledge.torn", "knowledge.silent", "nowhere"); said(a) != "yyn---" || !a.Valid || a.Confidence != 1 || a.Sources[2].Counts {
 		t.Errorf("others: %+v", a)
 	}
+	// A person is told of what there is not; an agent only that something is no name of a source.
+	if a := d.ask(people, acme, "nowhere", "knowledge.nowhere", "knowledge.silent"); a.Sources[2].Note == "" || a.Sources[3].Note == "" || a.Sources[4].Note != "" {
+		t.Errorf("unknown: %+v", a)
+	}
+	if a := d.ask(knowledge.Reader{}, acme, "nowhere", "knowledge.nowhere"); a.Sources[2].Note == "" || a.Sources[3].Note != "" {
+		t.Errorf("unknown, to an agent: %+v", a)
+	}
 	d.sources = append(d.sources, "knowledge.wiki", "knowledge.torn", "knowledge.silent")
 	if a := d.ask(people, acme); said(a) != "yyn--" || a.Valid || a.Confidence != 0.4 {
 		t.Errorf("all of them count: %+v", a)

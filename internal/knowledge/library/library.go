@@ -152,7 +152,7 @@ func (l *Library) reload(ctx context.Context) error {
 }
 
 func noDocument(id string) *fault.Error {
-	return fault.New(fault.NotFound, "There is no document %.80q here.", id).At("document_id")
+	return fault.New(fault.NotFound, "There is no document %.80q here.", id).At("document_id").Try("Take an id from a search or from the list of documents.")
 }
 
 // Adding is a document to add.
