@@ -22,6 +22,7 @@ import (
 // types are the schemas of the server's document and what they are here. "-" is a request that is built from a method's arguments, or
 // a list that a method takes apart.
 var types = map[string]any{
+	"AlertList": "-", "Alert": client.Alert{}, "AlertInvolved": client.AlertInvolved{}, "CommentBody": "-", "Security": client.Security{}, "Figure": client.Figure{},
 	"BreakerList": "-", "BreakerState": client.Breaker{}, "BreakerTest": client.BreakerTest{},
 	"ReviewReview": client.Review{}, "ReviewObjection": client.Objection{}, "ReviewValue": client.ReviewValue{}, "ReviewSighting": client.Sighting{},
 	"GatewayStatus": client.Session{}, "SessionPlan": client.Plan{}, "SessionStep": client.PlanStep{}, "FlowHeld": client.Held{},

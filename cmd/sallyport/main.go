@@ -365,7 +365,7 @@ sallyport status                                          how the gateway is, an
 		commands []*cobra.Command
 	}{
 		{"Begin", []*cobra.Command{c.demo(), c.initialise(), c.serve(), c.runProgram(), c.status(), c.doctor()}},
-		{"Each day", []*cobra.Command{c.approvals(), c.recommendations(), c.sessions(), c.kill(), c.unkill(), c.knowledge()}},
+		{"Each day", []*cobra.Command{c.approvals(), c.recommendations(), c.sessions(), c.kill(), c.unkill(), c.alerts(), c.security(), c.knowledge()}},
 		{"Configure", []*cobra.Command{c.lint(), c.reload(), c.tools(), flowCommand(c), threatCommand(c), c.token(), c.client(), c.agents(), c.upstreams(), c.breaker(), c.stored()}},
 		{"Prove and keep", []*cobra.Command{c.audit(), c.backup(), c.restore()}},
 		{"For agents and their clients", []*cobra.Command{c.manifest(), c.plan(), c.connect(), c.hook()}},

@@ -8,6 +8,7 @@ import (
 // doing are the names of actions for people. Each says what was done; who did it stands beside it.
 var doing = map[string]string{
 	"agent.approve": "declaration approved", "agent.export": "approval exported", "agent.change": "declaration changed", "agent.quarantine": "agent quarantined", "agent.restore": "agent taken out of quarantine",
+	"alert.open": "alert raised", "alert.acknowledge": "alert acknowledged", "alert.resolve": "alert resolved",
 	"agent.degraded": "agent degraded", "agent.whole": "agent no longer degraded", "breaker.open": "circuit breaker opened", "breaker.closed": "circuit breaker closed",
 	"anchor.move": "anchor moved", "approval.approve": "request approved", "approval.ask": "people asked", "approval.defer": "request postponed",
 	"approval.drill": "people asked", "approval.expire": "request ran out of time", "approval.modify": "request changed", "approval.reject": "request rejected",

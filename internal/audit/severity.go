@@ -40,12 +40,13 @@ const (
 	PhaseMoved           Event = "phase_moved"
 	LabelsChanged        Event = "labels_changed" // of a session, apart from a call
 	TokenChanged         Event = "token_changed"
+	AlertChanged         Event = "alert" // one was raised, acknowledged or resolved
 )
 
 // Events are all of them.
 var Events = []Event{
 	CredentialRefused, AccessViolation, FlowViolation, PhaseViolation, Undeclared, LimitReached, InjectionFound, ThreatHit, ApprovalAsked, ApprovalAnswered,
-	KillSwitched, QuarantineChanged, OutcomeUnknown, GatewayStarted, ConfigurationChanged, PhaseMoved, LabelsChanged, TokenChanged,
+	KillSwitched, QuarantineChanged, OutcomeUnknown, GatewayStarted, ConfigurationChanged, PhaseMoved, LabelsChanged, TokenChanged, AlertChanged,
 }
 
 // byAction are the events of changes, and their severity.
@@ -88,6 +89,9 @@ var byAction = map[string]struct {
 	"breaker.closed":      {LimitReached, Info},
 	"agent.degraded":      {LimitReached, Warning},
 	"agent.whole":         {LimitReached, Info},
+	"alert.open":          {AlertChanged, Warning},
+	"alert.acknowledge":   {AlertChanged, Info},
+	"alert.resolve":       {AlertChanged, Info},
 	"plan.approve":        {ApprovalAnswered, Info},
 	"plan.reject":         {ApprovalAnswered, Warning},
 }

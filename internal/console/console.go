@@ -261,6 +261,10 @@ func routes() []route {
 		{"POST", "/knowledge/{id}/labels", operator, labelDocument},
 		{"POST", "/knowledge/{id}/erase", []identity.Role{identity.Admin}, eraseDocument},
 
+		{"GET", "/security", Readers, page((*Console).showSecurity)},
+		{"POST", "/security/{id}/acknowledge", operator, answerAlert(false)},
+		{"POST", "/security/{id}/resolve", operator, answerAlert(true)},
+
 		{"GET", "/audit", auditor, (*Console).auditSearch},
 		{"GET", "/audit/download", auditor, (*Console).auditDownload},
 		{"GET", "/audit/screening", auditor, page((*Console).showScreening)},
@@ -280,6 +284,7 @@ var places = []place{
 	{"/models", "Models", Readers},
 	{"/runs", "Runs", Readers},
 	{"/knowledge", "Knowledge", Readers},
+	{"/security", "Security", Readers},
 	{"/audit", "Audit", []identity.Role{identity.Auditor}},
 }
 

@@ -36,10 +36,11 @@ const (
 
 // overviewPage shows what the person may see and do.
 type overviewPage struct {
-	Problem *problem // why an act was refused
-	Reason  string   // its reason, as it was typed
-	Missing []string // parts that can't be shown
-	Unready string   // why no calls are taken, or ""
+	Problem   *problem   // why an act was refused
+	Reason    string     // its reason, as it was typed
+	Missing   []string   // parts that can't be shown
+	Unready   string     // why no calls are taken, or ""
+	Incidents []alertRow // that nobody has acknowledged, contained or resolved
 
 	Reader, Auditor, Operator bool
 
@@ -179,6 +180,7 @@ func (c *Console) overviewOf(r *http.Request, p identity.Principal) overviewPage
 		missing("the sessions", err)
 		d.Sessions, d.Aside = open.Sessions, open.Aside
 		d.Unready = c.unready(ctx)
+		d.Incidents = c.incidents()
 		status := anchor.NotConfigured()
 		if c.o.Anchor != nil {
 			status = c.o.Anchor(ctx)

@@ -83,7 +83,7 @@ func (c *Console) lookAtScreening(ctx context.Context, d *screeningPage) error {
 				screen.Judged
 			}
 			switch {
-			case e.Action == gateway.VerdictAction:
+			case e.Action == screen.VerdictAction:
 				if json.Unmarshal(e.Detail, &detail) == nil {
 					all, judged[detail.Entry] = append(all, detail.Judged), true
 				}

@@ -488,7 +488,14 @@ func (d *Daemon) buildTeller() error {
 		return err
 	}
 	d.teller = &teller{desk: d.gate.Desk(), gateway: d.gate, switches: d.gate.Standing().KillStatus, n: n, warn: d.o.Log.Warn, approved: map[string][]time.Time{}, counted: map[string]bool{}, changes: d.changes, counters: d.counters, index: d.index,
-		trouble: trouble{servers: d.servers, tools: d.gate.Catalogue().Tools, quarantines: d.gate.Standing().Quarantines}, marks: make(chan quota.Mark, 64)}
+		trouble: trouble{servers: d.servers, tools: d.gate.Catalogue().Tools, quarantines: d.gate.Standing().Quarantines}, marks: make(chan quota.Mark, 64), alerts: make(chan monitor.Alert, 64)}
+	d.counters.OnAlert(func(a monitor.Alert) {
+		select {
+		case d.teller.alerts <- a:
+		default:
+			d.o.Log.Warn("people are told of an alert only at the next start, the log has it", "alert", a.ID)
+		}
+	})
 	d.store.OnQuota(func(m quota.Mark) {
 		select {
 		case d.teller.marks <- m:

@@ -35,6 +35,8 @@ const (
 	tellPage = 100
 	// tellBack bounds the age of HIGH and CRITICAL calls that are still reported.
 	tellBack = 24 * time.Hour
+	// maxInMessage bounds who is named in the message about an alert.
+	maxInMessage = 5
 	// A person who approves more than hastyCount requests within hastySpan is not reading them.
 	hastyCount = 20
 	hastySpan  = 5 * time.Minute
@@ -72,7 +74,8 @@ type teller struct {
 
 	trouble trouble
 
-	marks chan quota.Mark // of quotas that were passed; nil: none
+	marks  chan quota.Mark    // of quotas that were passed; nil: none
+	alerts chan monitor.Alert // that were raised; nil: none
 
 	changes func() []console.Change // that starts and reloads found in configuration and declarations, the newest first
 
@@ -127,6 +130,8 @@ func (t *teller) run(ctx context.Context) {
 			all = !t.change(ctx, c)
 		case m := <-t.marks:
 			t.quota(ctx, m)
+		case a := <-t.alerts:
+			t.alert(ctx, a)
 		}
 	}
 }
@@ -440,6 +445,24 @@ func (t *teller) quota(ctx context.Context, m quota.Mark) {
 		Key: fmt.Sprintf("quota:%s:%d:%d", m.Limit.Key(m.Agent), m.Use.Start.Unix(), m.Percent), Event: notify.Alert, Title: m.Agent + ": " + m.Text(), Text: text, Link: "/agents/" + m.Agent, At: t.clock(),
 		Fields: []notify.Field{{Name: "agent", Value: m.Agent}},
 	})
+}
+
+// alert sends the message about an alert. Quotas, runs that were over their time and a log that was put back have messages of their own.
+func (t *teller) alert(ctx context.Context, a monitor.Alert) {
+	if a.Kind == monitor.Quota || a.Kind == monitor.LogDamage || a.Run || t.clock().Sub(a.Detected) > tellBack {
+		return
+	}
+	m := notify.Message{Key: "alert:" + a.ID, Event: notify.Alert, Title: a.Title(), Text: a.Explanation(), Link: "/security", At: a.Detected}
+	if a.Critical() {
+		m.Risk = "CRITICAL"
+	}
+	for _, who := range slices.Sorted(maps.Keys(a.Involved)) {
+		m.Fields = append(m.Fields, notify.Field{Name: "who", Value: fmt.Sprintf("%s (%d)", monitor.Who(who), a.Involved[who])})
+		if len(m.Fields) == maxInMessage {
+			break
+		}
+	}
+	t.send(ctx, m)
 }
 
 // hit alerts people that something an agent read looks like orders to an agent: once an hour for each agent, since whoever writes what it reads could send

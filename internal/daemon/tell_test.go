@@ -17,6 +17,7 @@ import (
 	"sallyport.example/internal/console"
 	"sallyport.example/internal/desk"
 	"sallyport.example/internal/fault"
+	"sallyport.example/internal/monitor"
 	"sallyport.example/internal/notify"
 	"sallyport.example/internal/quota"
 	"sallyport.example/internal/session"
@@ -629,5 +630,35 @@ func TestTellHits(t *testing.T) {
 	}
 	if got, want := o.title("hit:bot:1793534400"), "Something that bot read looks like orders to an agent"; got != want {
 		t.Errorf("%q of %v", got, o.bodies)
+	}
+}
+
+// People are told of an incident and of a call's time limit, each once. Quotas, runs and the log have messages of their own, and what is a day old is no news.
+func TestTellAlerts(t *testing.T) {
+	for name, c := range map[string]struct {
+		a     monitor.Alert
+		title string // "": nobody is told
+	}{
+		"an incident":     {monitor.Alert{Kind: monitor.Injections, Detected: noon, Involved: map[string]int64{"worker": 6}}, "6 injection attempts"},
+		"no credential":   {monitor.Alert{Kind: monitor.Violations, Detected: noon, Involved: map[string]int64{"unknown:agents": 11}}, "11 access violations"},
+		"a call's time":   {monitor.Alert{Kind: monitor.Timeout, Detected: noon, Involved: map[string]int64{"worker": 1}}, "worker reached a time limit"},
+		"a run's time":    {monitor.Alert{Kind: monitor.Timeout, Run: true, Detected: noon, Involved: map[string]int64{"worker": 1}}, ""},
+		"a quota":         {monitor.Alert{Kind: monitor.Quota, Detected: noon, Involved: map[string]int64{"worker": 1}}, ""},
+		"the log":         {monitor.Alert{Kind: monitor.LogDamage, Detected: noon, Involved: map[string]int64{"gateway": 1}}, ""},
+		"of last week":    {monitor.Alert{Kind: monitor.Injections, Detected: noon.Add(-25 * time.Hour), Involved: map[string]int64{"worker": 6}}, ""},
+		"very many of it": {monitor.Alert{Kind: monitor.Violations, Detected: noon, Involved: map[string]int64{"a": 1, "b": 2, "c": 3, "d": 4, "e": 5, "f": 6, "g": 7}}, "28 access violations"},
+	} {
+		d, o := &fakeDesk{clock: noon}, newOutbox()
+		c.a.ID = "alert_x"
+		for range 2 {
+			newTeller(t, d, o).alert(t.Context(), c.a)
+		}
+		body := o.bodies["alert:alert_x"]
+		if o.title("alert:alert_x") != c.title || len(o.keys) > 1 || strings.Count(body, `"name":"who"`) > maxInMessage || c.title != "" && !strings.Contains(body, "/security") {
+			t.Errorf("%s: %v", name, o.bodies)
+		}
+		if name == "no credential" && !strings.Contains(body, "requests without a valid credential (11)") {
+			t.Errorf("%s", body)
+		}
 	}
 }

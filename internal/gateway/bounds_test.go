@@ -207,7 +207,7 @@ func TestOpenQuestionsAreBoundedInBytes(t *testing.T) {
 }
 
 // ownRefusals is how many refusals of one actor and one code have an entry of their own in a minute.
-const ownRefusals = 10
+const ownRefusals = 12
 
 // refused is how many refusals of an agent for a code are on record, and in how many entries.
 func (w *world) refused(agent string, code fault.Code) (all, entries int64) {

@@ -121,6 +121,7 @@ type Gateway struct {
 	stops      chan struct{} // buffered 1: an agent was stopped, and what waits of it is to be withdrawn
 	background background
 	closed     atomic.Bool
+	acted      atomic.Int64 // calls that were carried out
 	ending     atomic.Bool  // no operation starts any more
 	heavy      *turns.Turns // for work on long arguments and results
 	judging    *ask.Places  // of each agent, for requests to the judge of results
@@ -292,6 +293,9 @@ func (g *Gateway) toolDefinition(operation string) (desk.Definition, bool) {
 	}
 	return d, true
 }
+
+// Acted is how many calls were carried out since New, whether they succeeded or not. The log must have as many intents (AU-5).
+func (g *Gateway) Acted() int64 { return g.acted.Load() }
 
 // actionType is an operation's action in the risk rules; "" if it has none.
 func (g *Gateway) actionType(operation string) string {

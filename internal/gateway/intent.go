@@ -215,6 +215,7 @@ func (c *crossing) act(ctx context.Context) (effect.Result, error) {
 	if c.r.Stream != nil {
 		release = func(piece, text []byte, known int) error { return c.releasePiece(ctx, piece, text, known) }
 	}
+	c.g.acted.Add(1)
 	result, err := c.effect.Act(ctx, effect.Run{
 		Release: release,
 		Agent:   c.agent, Collections: collections, Labels: labels, Ask: c.asksModel,

@@ -9,9 +9,6 @@ import (
 	"sallyport.example/internal/screen"
 )
 
-// VerdictAction is the action of an entry about what a person says of something that was screened.
-const VerdictAction = "screening.verdict"
-
 // InSample tells whether an entry is the outcome of a call whose arguments and result were screened with no hit, and which is in the sample that people judge.
 func InSample(e audit.Entry) bool {
 	var detail struct {
@@ -30,5 +27,5 @@ func (g *Gateway) SayOfScreening(ctx context.Context, e audit.Entry, attack bool
 		j.Weight = screen.SampleOf
 	}
 	detail, _ := json.Marshal(j) // of numbers: can't fail
-	return g.store.Record(ctx, audit.Entry{Kind: audit.Change, Action: VerdictAction, Actor: by, Operation: e.Operation, Decision: "ok", Detail: detail})
+	return g.store.Record(ctx, audit.Entry{Kind: audit.Change, Action: screen.VerdictAction, Actor: by, Operation: e.Operation, Decision: "ok", Detail: detail})
 }

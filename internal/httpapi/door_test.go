@@ -196,7 +196,7 @@ func TestWhoKeepsTryingIsCounted(t *testing.T) {
 		}
 		found[e.Actor] += n
 	}
-	if len(es) != 2*11 || found["unknown:people"] != tries || found["unknown:agents"] != tries {
+	if len(es) != 2*13 || found["unknown:people"] != tries || found["unknown:agents"] != tries {
 		t.Errorf("%d entries for %v", len(es), found)
 	}
 }

@@ -195,6 +195,7 @@ func New(g *gateway.Gateway, s Store, o Options) *API {
 	a.storedRoutes(a.admin)
 	a.catalogueRoutes(a.admin)
 	a.breakerRoutes(a.admin)
+	a.securityRoutes(a.admin)
 	a.declaredRoutes(a.admin)
 	a.aroundRoutes(a.admin)
 	a.tokenRoutes(a.admin)

@@ -34,6 +34,7 @@ import (
 	"sallyport.example/internal/identity"
 	"sallyport.example/internal/knowledge/claims"
 	"sallyport.example/internal/knowledge/collect"
+	"sallyport.example/internal/monitor"
 	"sallyport.example/internal/policy"
 	"sallyport.example/internal/run"
 	"sallyport.example/internal/runner"
@@ -294,6 +295,7 @@ func newWorld(t testing.TB, tweak ...func(*gateway.Options)) *world {
 		},
 		Upstreams: func() []console.ServerStatus { return w.servers },
 		Source:    func(ctx context.Context) (audit.Source, error) { return db.Source(ctx) },
+		Counters:  monitor.New(db, w.clock.now, slog.New(slog.DiscardHandler)),
 		Library:   gatewaytest.Library(t, db),
 		AddsTo:    func(string) []string { return nil },
 		Metrics:   http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("figures")) }),
@@ -468,6 +470,11 @@ var endpoints = []endpoint{
 	{"POST", "/v1/tools/{operation}/accept", `{"definition_hash":"x"}`, "operator"},
 	{"GET", "/v1/servers", "", "viewer approver operator auditor"},
 	{"GET", "/v1/mode", "", "viewer approver operator auditor"},
+	{"GET", "/v1/alerts", "", "viewer approver operator auditor"},
+	{"GET", "/v1/alerts/{id}", "", "viewer approver operator auditor"},
+	{"POST", "/v1/alerts/{id}/acknowledge", `{"comment":"x"}`, "operator"},
+	{"POST", "/v1/alerts/{id}/resolve", `{"reason":"x"}`, "operator"},
+	{"GET", "/v1/security", "", "viewer approver operator auditor"},
 	{"GET", "/v1/breakers", "", "viewer approver operator auditor"},
 	{"POST", "/v1/breakers/{name}/reset", `{"reason":"x"}`, "operator"},
 	{"POST", "/v1/agents/{id}/breaker-test", "", "operator"},

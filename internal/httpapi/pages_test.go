@@ -204,6 +204,7 @@ var pages = []struct{ pattern, needs string }{
 	{"POST /agents/{id}/next", "operator"},
 	{"POST /agents/{id}/runs", "operator approver"},
 	{"GET /models", "viewer approver operator auditor"},
+	{"GET /security", "viewer approver operator auditor"}, {"POST /security/{id}/acknowledge", "operator"}, {"POST /security/{id}/resolve", "operator"},
 	{"GET /runs", "viewer approver operator auditor"},
 	{"GET /runs/{id}", "viewer approver operator auditor"},
 	{"POST /runs/{id}/cancel", "operator approver"},

@@ -3,6 +3,9 @@
 // Promises: the counters are what a recount of the log gives, up to the entry that they name, whatever of it was handed over in memory (Note); they are kept
 // in memory for a week, and counted anew after a start; they never hold up what writes the log. They are bounded: in an hour with more agents and codes than are kept apart, the rest
 // counts for the agent Others.
+//
+// It also raises alerts (AU-4), which people acknowledge and resolve, and has the security figures (AU-5). Alerts are on record as entries, and a restart
+// folds them from the log again. Each is raised once, however often the gateway stops.
 package monitor
 
 import (
@@ -190,6 +193,8 @@ type Log interface {
 	Size(ctx context.Context) (int64, error)
 	// Entries returns the entries that match, the oldest first. next is the last index that was looked at, or -1 where there is nothing more.
 	Entries(ctx context.Context, f audit.Filter) (page []audit.Entry, next int64, err error)
+	// Record appends entries, all or none.
+	Record(ctx context.Context, entries ...audit.Entry) error
 }
 
 // Counters are the counters. Make them with New, and have Run run. Safe for concurrent use.
@@ -197,6 +202,13 @@ type Counters struct {
 	log  Log
 	now  func() time.Time
 	warn *slog.Logger
+
+	onAlert func(Alert) // nil: nobody is told
+	told    bool        // of what was open at the start; who holds acts
+
+	acts       sync.Mutex // held by who writes an entry about an alert, from the look at the alert on
+	reading    sync.Mutex // held by who reads the log, or takes what was noted
+	readBefore bool       // what became of alerts before what is counted
 
 	mu    sync.Mutex // guards the rest; the maps themselves stay the same
 	hours map[time.Time]*Slot
@@ -211,11 +223,18 @@ type Counters struct {
 	notedMu sync.Mutex // guards noted alone, so that Note waits for no counting
 	noted   []audit.Entry
 	enough  chan struct{} // holds one
+
+	alerts   alerts
+	security map[time.Time]*securityHour
+	verdicts map[int64]verdict // by entry: what people said of it last
+	started  time.Time         // when New was called
+	acted    int64             // intents in the log since
 }
 
 // New returns counters that have counted nothing.
 func New(log Log, now func() time.Time, warn *slog.Logger) *Counters {
-	return &Counters{log: log, now: now, warn: warn, hours: map[time.Time]*Slot{}, fine: map[time.Time]*Slot{}, uses: map[time.Time]map[ModelKey]ModelUse{}, totals: newTotals(now()), enough: make(chan struct{}, 1)}
+	return &Counters{log: log, now: now, warn: warn, hours: map[time.Time]*Slot{}, fine: map[time.Time]*Slot{}, uses: map[time.Time]map[ModelKey]ModelUse{}, totals: newTotals(now()), enough: make(chan struct{}, 1),
+		alerts: newAlerts(), security: map[time.Time]*securityHour{}, verdicts: map[int64]verdict{}, started: now().UTC()}
 }
 
 // Note hands over entries that are in the log, in its order, so that they need not be read there. Some may be left out: from the first one that is missing
@@ -263,13 +282,15 @@ func (c *Counters) Run(ctx context.Context) {
 	failing := false
 	for look := true; ; {
 		if look {
-			err := c.CatchUp(ctx)
+			err := c.raise(ctx)
 			if err != nil && ctx.Err() == nil && !failing {
-				c.warn.Warn("the log can't be counted; it is tried again", "error", err)
+				c.warn.Warn("the log can't be counted, and no alerts can be raised; it is tried again", "error", err)
 			}
 			failing = err != nil
 		} else {
+			c.reading.Lock()
 			c.countNoted()
+			c.reading.Unlock()
 		}
 		select {
 		case <-ctx.Done():
@@ -284,6 +305,14 @@ func (c *Counters) Run(ctx context.Context) {
 
 // CatchUp counts what was appended since.
 func (c *Counters) CatchUp(ctx context.Context) error {
+	c.reading.Lock()
+	defer c.reading.Unlock()
+	if !c.readBefore {
+		if err := c.begin(ctx); err != nil {
+			return err
+		}
+		c.readBefore = true
+	}
 	for {
 		c.countNoted()
 		size, err := c.log.Size(ctx)
@@ -336,6 +365,7 @@ func (c *Counters) add(page []audit.Entry, next, size int64) {
 		if k, u, is := OfModel(e); is {
 			c.use(e.At.UTC().Truncate(time.Hour), k, u)
 		}
+		c.secure(&e, k, n)
 	}
 	switch {
 	case next >= 0:
@@ -347,6 +377,8 @@ func (c *Counters) add(page []audit.Entry, next, size int64) {
 	maps.DeleteFunc(c.hours, func(hour time.Time, _ *Slot) bool { return hour.Before(c.oldest()) })
 	maps.DeleteFunc(c.fine, func(at time.Time, _ *Slot) bool { return at.Before(oldestFine) })
 	maps.DeleteFunc(c.uses, func(hour time.Time, _ map[ModelKey]ModelUse) bool { return hour.Before(c.oldest()) })
+	maps.DeleteFunc(c.security, func(hour time.Time, _ *securityHour) bool { return hour.Before(c.oldest()) })
+	maps.DeleteFunc(c.verdicts, func(_ int64, v verdict) bool { return v.at.Before(c.oldest()) })
 }
 
 // oldestFine is the beginning of the shorter times that are kept.

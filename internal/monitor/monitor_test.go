@@ -39,6 +39,9 @@ func (l *memoryLog) Entries(_ context.Context, f audit.Filter) (page []audit.Ent
 	return page, -1, nil
 }
 
+// Record implements Log.
+func (l *memoryLog) Record(context.Context, ...audit.Entry) error { return nil }
+
 var noon = time.Date(2026, 11, 24, 12, 30, 0, 0, time.UTC)
 
 func (l *memoryLog) add(at time.Time, e audit.Entry) {

@@ -17,7 +17,7 @@ const (
 	// window is the time after which what was only counted is written down.
 	window = time.Minute
 	// ownEntries is how many refusals of one actor for one cause have an entry of their own in a window. The others are counted.
-	ownEntries = 10
+	ownEntries = 12 // so that the 11th access violation, which raises an alert, is on record at once
 	// maxBundles bounds the pairs of actor and code that are counted apart in a window. Above it, all actors count as one.
 	maxBundles = 4096
 	// maxNamed bounds the operations, sessions and addresses that the entry of a bundle names.

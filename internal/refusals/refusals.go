@@ -1,6 +1,6 @@
 // Package refusals writes down what was refused: while the caller waits, or behind the answer.
 //
-// Promises: every refusal is on record, and nobody can fill the record with them: of one actor and one code, the first ten of a minute
+// Promises: every refusal is on record, and nobody can fill the record with them: of one actor and one code, the first twelve of a minute
 // have an entry each, and the others one with their number, what was tried and from where, which is written when the minute is over and when the
 // program stops. The sessions of an agent count as the agent. Of each kind of refusal (waited for, of calls, at doors), the store is given few
 // at a time, so that what somebody keeps trying takes no more than a turn of the store from everybody else; who waits is answered within two

@@ -5,6 +5,9 @@ import (
 	"math"
 )
 
+// VerdictAction is the action of an entry about what a person says of something that was screened. Its detail is a Judged.
+const VerdictAction = "screening.verdict"
+
 // Judged is what a person says of something that was screened, for the record.
 type Judged struct {
 	Entry  int64 `json:"entry"`  // its index in the log

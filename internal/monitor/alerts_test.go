@@ -1,0 +1,372 @@
+package monitor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"sallyport.example/internal/agent"
+	"sallyport.example/internal/audit"
+	"sallyport.example/internal/fault"
+)
+
+// world is a log that grows, counters on it, and a clock.
+type world struct {
+	*memoryLog
+	*Counters
+	at   time.Time
+	fail error // of the next Record
+}
+
+// Record implements Log.
+func (w *world) Record(_ context.Context, entries ...audit.Entry) error {
+	if err := w.fail; err != nil {
+		w.fail = nil
+		return err
+	}
+	for _, e := range entries {
+		e.Classify()
+		w.memoryLog.add(w.at, e)
+	}
+	return nil
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{memoryLog: &memoryLog{}, at: noon}
+	w.restart()
+	return w
+}
+
+// restart makes new counters on the log as it is.
+func (w *world) restart() {
+	w.Counters = New(w, func() time.Time { return w.at }, slog.New(slog.DiscardHandler))
+}
+
+func (w *world) append(e audit.Entry) {
+	e.Classify()
+	w.memoryLog.add(w.at, e)
+}
+
+func (w *world) violation(agent string) {
+	w.append(audit.Entry{Kind: audit.Decision, Action: "call", Agent: agent, Decision: "deny", Code: string(fault.PermissionDenied)})
+}
+
+func (w *world) hit(agent, callID string) {
+	w.append(audit.Entry{Kind: audit.Outcome, Action: "call", Agent: agent, CallID: callID, Decision: "ok", Event: audit.ThreatHit})
+}
+
+// look raises what is due.
+func (w *world) look(t *testing.T) {
+	t.Helper()
+	if err := w.raise(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (w *world) only(t *testing.T, kind AlertKind) Alert {
+	t.Helper()
+	w.look(t)
+	all := w.Alerts("")
+	if len(all) != 1 || all[0].Kind != kind {
+		t.Fatalf("alerts %+v, want one of kind %s", all, kind)
+	}
+	return all[0]
+}
+
+// An alert is raised for one more than the limit within an hour, and not for the limit.
+func TestThresholds(t *testing.T) {
+	for kind, c := range map[AlertKind]struct {
+		limit int
+		event func(w *world, i int)
+	}{
+		Injections: {InjectionsAnHour, func(w *world, i int) { w.hit("a", fmt.Sprint("call_", i)) }},
+		Violations: {ViolationsAnHour, func(w *world, _ int) { w.violation("a") }},
+		Quota: {0, func(w *world, _ int) {
+			w.append(audit.Entry{Kind: audit.Change, Action: "quota.80", Agent: "a", Decision: "ok", Reason: "80 % of 10 calls"})
+		}},
+		Timeout: {0, func(w *world, _ int) {
+			w.append(audit.Entry{Kind: audit.Outcome, Action: "call", Agent: "a", Decision: "error", Code: string(fault.TimeExceeded)})
+		}},
+		LogDamage: {0, func(w *world, _ int) { w.append(audit.Entry{Kind: audit.Change, Action: "anchor.behind"}) }},
+	} {
+		t.Run(string(kind), func(t *testing.T) {
+			w := newWorld(t)
+			for i := range c.limit {
+				c.event(w, i)
+				w.at = w.at.Add(time.Minute)
+			}
+			w.look(t)
+			if all := w.Alerts(""); len(all) > 0 {
+				t.Fatalf("alerts at the limit: %+v", all)
+			}
+			first := w.memoryLog.entries
+			c.event(w, c.limit)
+			due := w.at
+			w.at = w.at.Add(3 * time.Second)
+			a := w.only(t, kind)
+			if len(first) > 0 && !a.First.Equal(first[0].At) || !a.Due.Equal(due) || !a.Detected.Equal(w.at) || a.Entry != int64(c.limit) || a.Count() != int64(c.limit+1) || a.State != AlertOpen {
+				t.Fatalf("got %+v", a)
+			}
+			if a.Critical() != a.Contained.IsZero() {
+				t.Fatalf("contained at %v", a.Contained)
+			}
+		})
+	}
+}
+
+// What is older than an hour counts no more.
+func TestOldEventsCountNoMore(t *testing.T) {
+	w := newWorld(t)
+	for i := range 50 {
+		w.hit("a", fmt.Sprint("call_", i))
+		w.at = w.at.Add(12 * time.Minute) // five an hour
+	}
+	w.look(t)
+	if all := w.Alerts(""); len(all) > 0 {
+		t.Fatalf("alerts %+v", all)
+	}
+}
+
+// All agents together count, a call counts once, refusals that were folded count as many as they were, and trials count for nothing.
+func TestWhatCounts(t *testing.T) {
+	w := newWorld(t)
+	for i := range 3 {
+		w.hit("a", fmt.Sprint("call_a", i))
+		w.hit("a", fmt.Sprint("call_a", i)) // its intent and its outcome
+		w.hit("b", fmt.Sprint("call_b", i))
+	}
+	if a := w.only(t, Injections); !maps.Equal(a.Involved, map[string]int64{"a": 3, "b": 3}) {
+		t.Fatalf("involved %v", a.Involved)
+	}
+
+	w = newWorld(t)
+	w.append(audit.Entry{Kind: audit.Decision, Action: audit.Folded, Actor: "unknown:agents", Decision: "deny", Code: string(fault.CredentialMissing), Detail: json.RawMessage(`{"count":11}`)})
+	if a := w.only(t, Violations); !maps.Equal(a.Involved, map[string]int64{"unknown:agents": 11}) || a.Count() != 11 {
+		t.Fatalf("involved %v", a.Involved)
+	}
+
+	w = newWorld(t)
+	for range 20 {
+		w.violation(agent.Trial("a"))
+	}
+	w.look(t)
+	if all := w.Alerts(""); len(all) > 0 {
+		t.Fatalf("alerts of a trial: %+v", all)
+	}
+
+	for _, code := range []fault.Code{fault.FlowContaminated, fault.ApprovalRequired, fault.LimitRate, fault.KillSwitch, fault.RequestMalformed} {
+		w = newWorld(t)
+		for range 20 {
+			w.append(audit.Entry{Kind: audit.Decision, Action: "call", Agent: "a", Decision: "deny", Code: string(code)})
+		}
+		w.look(t)
+		if all := w.Alerts(""); len(all) > 0 {
+			t.Fatalf("%s raised %+v", code, all)
+		}
+	}
+}
+
+// Until it is resolved an alert takes what its agents do later, and another agent raises another.
+func TestAlertsTakeWhatFollows(t *testing.T) {
+	w := newWorld(t)
+	for range 11 {
+		w.violation("a")
+	}
+	first := w.only(t, Violations)
+	for range 30 {
+		w.violation("a")
+	}
+	w.at = w.at.Add(time.Minute)
+	for range 10 {
+		w.violation("b")
+	}
+	if a := w.only(t, Violations); a.Count() != 41 || a.ID != first.ID {
+		t.Fatalf("got %+v", a)
+	}
+	w.violation("b")
+	w.look(t)
+	if all := w.Alerts(""); len(all) != 2 || !maps.Equal(all[0].Involved, map[string]int64{"b": 11}) {
+		t.Fatalf("alerts %+v", all)
+	}
+	if _, err := w.Resolve(t.Context(), first.ID, "a was mended", "person:ann"); err != nil {
+		t.Fatal(err)
+	}
+	for range 11 {
+		w.violation("a")
+	}
+	w.look(t)
+	if all := w.Alerts(AlertOpen); len(all) != 2 {
+		t.Fatalf("alerts %+v", all)
+	}
+}
+
+// People acknowledge an alert once and resolve it once, with their names and words.
+func TestAnswersToAlerts(t *testing.T) {
+	w := newWorld(t)
+	for range 11 {
+		w.violation("a")
+	}
+	id := w.only(t, Violations).ID
+	w.at = w.at.Add(time.Minute)
+	a, err := w.Acknowledge(t.Context(), id, "I look", "person:ann")
+	if err != nil || a.State != AlertAcknowledged || a.AcknowledgedBy != "person:ann" || a.Comment != "I look" || !a.Acknowledged.Equal(w.at) || !a.Responded().IsZero() {
+		t.Fatalf("got %+v, %v", a, err)
+	}
+	if _, err := w.Acknowledge(t.Context(), id, "", "person:bob"); !fault.Is(err, fault.Conflict) {
+		t.Fatalf("acknowledged twice: %v", err)
+	}
+	if _, err := w.Resolve(t.Context(), id, " ", "person:bob"); !fault.Is(err, fault.RequestMalformed) {
+		t.Fatalf("resolved without a reason: %v", err)
+	}
+	w.at = w.at.Add(time.Minute)
+	if a, err = w.Resolve(t.Context(), id, "token changed", "person:bob"); err != nil || a.State != AlertResolved || a.ResolvedBy != "person:bob" || a.Reason != "token changed" || !a.Responded().Equal(w.at) {
+		t.Fatalf("got %+v, %v", a, err)
+	}
+	for _, act := range []func() (Alert, error){
+		func() (Alert, error) { return w.Resolve(t.Context(), id, "again", "person:ann") },
+		func() (Alert, error) { return w.Acknowledge(t.Context(), id, "", "person:ann") },
+	} {
+		if _, err := act(); !fault.Is(err, fault.Conflict) {
+			t.Fatalf("a resolved alert was answered: %v", err)
+		}
+	}
+	if _, err := w.Resolve(t.Context(), "alert_none", "x", "person:ann"); !fault.Is(err, fault.NotFound) {
+		t.Fatalf("an unknown alert: %v", err)
+	}
+	w.fail = errors.New("no store")
+	for range 11 {
+		w.violation("b")
+	}
+	if err := w.raise(t.Context()); err == nil || len(w.Alerts(AlertOpen)) > 0 {
+		t.Fatalf("an alert that is not on record is shown: %v, %v", w.Alerts(AlertOpen), err)
+	}
+	w.look(t)
+	if len(w.Alerts(AlertOpen)) != 1 {
+		t.Fatal("it was not raised once the store was back")
+	}
+}
+
+// An incident is contained once everybody involved is stopped or put aside, and not before.
+func TestContainment(t *testing.T) {
+	stop := func(w *world, action, agent string) {
+		w.at = w.at.Add(time.Second)
+		w.append(audit.Entry{Kind: audit.Change, Action: action, Agent: agent, Actor: "person:ann", Decision: "ok"})
+		w.look(t)
+	}
+	for name, c := range map[string]struct {
+		acts      [][2]string
+		contained bool
+	}{
+		"one of two":                   {[][2]string{{"kill.disable", "a"}}, false},
+		"the same one twice":           {[][2]string{{"kill.disable", "a"}, {"agent.quarantine", "a"}}, false},
+		"both":                         {[][2]string{{"kill.disable", "a"}, {"agent.quarantine", "b"}}, true},
+		"all":                          {[][2]string{{"kill.disable", ""}}, true},
+		"another one":                  {[][2]string{{"kill.disable", "c"}}, false},
+		"they were let work again":     {[][2]string{{"kill.enable", ""}}, false},
+		"somebody else and all others": {[][2]string{{"agent.quarantine", "c"}, {"kill.disable", "b"}}, false},
+	} {
+		w := newWorld(t)
+		for range 6 {
+			w.violation("a")
+			w.violation("b")
+		}
+		w.look(t)
+		for _, act := range c.acts {
+			stop(w, act[0], act[1])
+		}
+		a := w.only(t, Violations)
+		if a.Contained.IsZero() == c.contained || c.contained && (!a.Responded().Equal(w.at) || a.ContainedBy != "person:ann" || a.State != AlertOpen) {
+			t.Errorf("%s: %+v", name, a)
+		}
+	}
+	w := newWorld(t) // stopped before the alert is on record
+	for range 11 {
+		w.violation("a")
+	}
+	w.append(audit.Entry{Kind: audit.Change, Action: "kill.disable", Agent: "a", Actor: "person:ann", Decision: "ok"})
+	w.at = w.at.Add(2 * time.Second)
+	if a := w.only(t, Violations); !a.Responded().Equal(a.Detected) {
+		t.Fatalf("responded at %v, detected at %v", a.Responded(), a.Detected)
+	}
+}
+
+// However often the gateway stops, and wherever, the alerts are the same as without a stop: none is lost, none is raised twice.
+func TestRestartsChangeNoAlert(t *testing.T) {
+	for seed := range uint64(60) {
+		rnd := rand.New(rand.NewPCG(seed, 14))
+		steady, stopping := newWorld(t), newWorld(t)
+		stopping.scans = 1 + rnd.IntN(40)
+		for step := range 400 {
+			who := string(rune('a' + rnd.IntN(3)))
+			act := rnd.IntN(100)
+			wait := time.Duration(rnd.IntN(300)) * time.Second
+			if rnd.IntN(60) == 0 {
+				wait = time.Duration(rnd.IntN(72)) * time.Hour
+			}
+			id := fmt.Sprint("call_", step/2)
+			restart, look := rnd.IntN(10) == 0, rnd.IntN(2) == 0
+			for _, w := range []*world{steady, stopping} {
+				w.at = w.at.Add(wait)
+				switch {
+				case act < 40:
+					w.violation(who)
+				case act < 70:
+					w.hit(who, id)
+				case act < 72:
+					w.append(audit.Entry{Kind: audit.Change, Action: "kill.disable", Agent: who, Actor: "person:ann", Decision: "ok"})
+				case act < 76:
+					w.append(audit.Entry{Kind: audit.Change, Action: "quota.80", Agent: who, Decision: "ok"})
+				case act < 82:
+					if all := w.Alerts(AlertOpen); len(all) > 0 {
+						w.Acknowledge(t.Context(), all[len(all)-1].ID, "", "person:ann")
+					}
+				case act < 90:
+					if all := w.Alerts(""); len(all) > 0 {
+						w.Resolve(t.Context(), all[0].ID, "done", "person:ann")
+					}
+				}
+				if look {
+					w.look(t)
+				}
+			}
+			if restart {
+				stopping.restart()
+				stopping.look(t) // a start looks at once, as the steady one does
+				steady.look(t)
+			}
+		}
+		steady.look(t)
+		stopping.look(t)
+		a, b := shape(steady), shape(stopping)
+		if len(a) != len(b) {
+			t.Fatalf("seed %d: %d alerts without a stop, %d with stops", seed, len(a), len(b))
+		}
+		for i := range a {
+			if !reflect.DeepEqual(a[i], b[i]) {
+				t.Fatalf("seed %d: without a stop %+v\nwith stops %+v", seed, a[i], b[i])
+			}
+		}
+	}
+}
+
+// shape is what alerts say but for their IDs, and but for what a restart may forget: how many events an alert has whose first is older than what is counted anew, and its newest.
+func shape(w *world) (all []Alert) {
+	for _, a := range w.Alerts("") {
+		a.ID = ""
+		if a.First.Before(w.oldest()) {
+			a.Involved, a.Last, a.Text = nil, time.Time{}, ""
+		}
+		all = append(all, a)
+	}
+	slices.SortFunc(all, func(a, b Alert) int { return int(a.Entry - b.Entry) })
+	return all
+}
