@@ -543,11 +543,14 @@ func (c *Counters) answer(ctx context.Context, id, words, by, action string) (Al
 	return c.Alert(id)
 }
 
+// answering are the actions of which an alert's state is made.
+var answering = []string{ActionOpenAlert, ActionAcknowledgeAlert, ActionResolveAlert, "kill.disable", "agent.quarantine"}
+
 // begin reads what became of alerts before what is counted, so that one that waits since then is still known.
 func (c *Counters) begin(ctx context.Context) error {
 	before := c.oldest()
 	var all []audit.Entry
-	for _, action := range []string{ActionOpenAlert, ActionAcknowledgeAlert, ActionResolveAlert, "kill.disable", "agent.quarantine"} {
+	for _, action := range answering {
 		for from := int64(0); ; {
 			page, next, err := c.log.Entries(ctx, audit.Filter{Kind: string(audit.Change), Action: action, To: before, Min: from, Limit: pageSize})
 			if err != nil {

@@ -312,7 +312,7 @@ func TestNotedEntriesAreARecount(t *testing.T) {
 			reads = l.reads
 		}
 	}
-	if reads > 2 {
+	if reads > 2+len(answering) {
 		t.Errorf("the log was read %d times, although all was noted", reads)
 	}
 }
