@@ -227,6 +227,16 @@ func (s Sources) stops(o *output) {
 	}
 	o.gauge("agents_stopped", "Agents whose own kill switch is pulled.")(float64(stopped))
 	o.gauge("agents_quarantined", "Agents in quarantine.")(float64(aside))
+	unresolved := map[monitor.AlertKind]int{}
+	for _, a := range s.Counters.Alerts("") {
+		if a.State != monitor.AlertResolved {
+			unresolved[a.Kind]++
+		}
+	}
+	alerts := o.gauge("alerts_unresolved", "Alerts that nobody has resolved.", "kind")
+	for _, kind := range monitor.AlertKinds {
+		alerts(float64(unresolved[kind]), string(kind))
+	}
 	open := o.gauge("breaker_open", "1 while the circuit breaker is open, 0 while it counts failures; one that counts nothing is not listed.", "breaker")
 	for _, b := range s.Breakers() {
 		if !agent.IsTrial(b.Agent) && b.Server != agent.TrialServer {
