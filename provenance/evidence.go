@@ -243,6 +243,9 @@ func (o *observer) elsewhere(arguments []byte) bool {
 // that only repeats what the call was given, names nothing.
 func (o *observer) named(records []record) [][]namedBy {
 	named := make([][]namedBy, len(records))
+	if o.request == nil || o.request.text == "" { // it names none
+		return named
+	}
 	type hit struct {
 		id    bool   // the record's id or number, whatever the field is called
 		field string // the name of any other field

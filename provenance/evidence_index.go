@@ -12,7 +12,7 @@ import (
 // Evidence is an index of what a session has read. It is not safe for use by several goroutines while one of them adds. Observations have to be
 // added in the order in which they came, with none left out in between. Evidence that ends early only leads to more questions.
 type Evidence struct {
-	values   map[form][]occurrence
+	values   valueIndex
 	ids      map[string][]occurrence // id -> where it occurred as the id of a record
 	records  []evidenceRecord
 	approved map[approvedAt][]consent
@@ -38,14 +38,18 @@ func (e *Evidence) one(sp occurrence) []occurrence {
 	return list
 }
 
+// valueIndex tells where values occurred, by their forms: a map for each kind, because texts alone are found faster than texts with a kind.
+type valueIndex [text + 1]map[string][]occurrence
+
+func (x *valueIndex) of(f form) []occurrence { return x[f.kind][f.value] }
+
 // occurrence is a place where a value occurred.
 type occurrence struct {
 	record int // index into records
 	field  string
 	class  class
 	many   bool
-	own    bool   // only in ids: the field is called an id
-	bare   string // only in ids, for other fields: the field's bareName
+	own    bool // only in ids: the field is called an id
 }
 
 // evidenceRecord is a record with the result that had it.
@@ -67,13 +71,13 @@ func (sp occurrence) trusted() bool { return sp.class.trusted() }
 
 // valuesOf returns where a value occurred. Digits that are no amount are also found in their other form: in groups, or without.
 func (e *Evidence) valuesOf(f form, r Role) []occurrence {
-	if other, ok := f.regrouped(); ok && r != Amount && len(e.values[other]) > 0 {
-		return slices.Concat(e.values[f], e.values[other])
+	if other, ok := f.regrouped(); ok && r != Amount && len(e.values.of(other)) > 0 {
+		return slices.Concat(e.values.of(f), e.values.of(other))
 	}
 	if len(e.hidden) > 0 && e.hash != nil {
-		return slices.Concat(e.values[f], e.hidden[e.hash(f.token())])
+		return slices.Concat(e.values.of(f), e.hidden[e.hash(f.token())])
 	}
-	return e.values[f]
+	return e.values.of(f)
 }
 
 // idsFor returns where an id occurred as the id of a record: in an id field, or in a field with the argument's name, such as number, or
@@ -88,7 +92,16 @@ func (e *Evidence) idsFor(id, argument string) []occurrence {
 		argument = ""
 	}
 	argument = bareName(argument)
-	return slices.DeleteFunc(slices.Clone(all), func(sp occurrence) bool { return !sp.own && !idNamed(sp.bare, e.records[sp.record].bareKind, argument) })
+	field, bare := "", "" // of the one before: most have the same
+	return slices.DeleteFunc(slices.Clone(all), func(sp occurrence) bool {
+		if sp.own {
+			return false
+		}
+		if sp.field != field {
+			field, bare = sp.field, bareName(clipField(sp.field))
+		}
+		return !idNamed(bare, e.records[sp.record].bareKind, argument)
+	})
 }
 
 // writtenKind is a kind of records, on one server. "" is a kind that no label tells, and may be any.
@@ -417,10 +430,22 @@ func (o *Observation) size() (n int) {
 	return n
 }
 
+// sizeOf is how many values of a kind it has.
+func (o *Observation) sizeOf(k kind) (n int) {
+	for i := range o.Records {
+		for j := range o.Records[i].Values {
+			if o.Records[i].Values[j].kind == k {
+				n++
+			}
+		}
+	}
+	return n
+}
+
 // Add adds what a result had, an approval, or what a call gave away.
 func (e *Evidence) Add(s Observation) {
-	if e.values == nil {
-		e.values, e.ids = make(map[form][]occurrence, s.size()), map[string][]occurrence{}
+	if e.ids == nil {
+		e.ids = map[string][]occurrence{}
 		e.approved, e.sources = map[approvedAt][]consent{}, map[sourceAt][]consent{}
 		e.hidden = map[string][]occurrence{}
 		e.written = map[writtenKind]*selection{}
@@ -458,14 +483,17 @@ func (e *Evidence) Add(s Observation) {
 			}
 			e.count++
 			sp := occurrence{record: at, field: v.Field, class: v.Class, many: v.Many}
-			if all := e.values[f]; len(all) == 0 {
-				e.values[f] = e.one(sp)
+			if e.values[f.kind] == nil {
+				e.values[f.kind] = make(map[string][]occurrence, s.sizeOf(f.kind))
+			}
+			if all := e.values.of(f); len(all) == 0 {
+				e.values[f.kind][f.value] = e.one(sp)
 			} else if all[len(all)-1] != sp { // a list may repeat one value
-				e.values[f] = append(all, sp)
+				e.values[f.kind][f.value] = append(all, sp)
 			}
 			if v.ID || v.Code {
 				if sp.own = v.ID; v.Code {
-					sp.class, sp.bare = classSystem, bareName(clipField(v.Field))
+					sp.class = classSystem
 				}
 				e.ids[v.Text] = append(e.ids[v.Text], sp)
 			}

@@ -198,6 +198,9 @@ func FuzzParseWords(f *testing.F) {
 			w.setApart(strings.TrimSpace(value))
 		}
 		w.literal(value)
+		if none := ParseRequest(strings.Repeat(" ", len(s))); none.text != "" || none.namesRecord(value, bySystem) || none.givesID(value, "event") { // so named does not ask it
+			t.Fatalf("an empty request names a record by %q", value)
+		}
 	})
 }
 

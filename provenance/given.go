@@ -289,7 +289,7 @@ type known struct {
 }
 
 func (k *known) has(f form) bool {
-	return k != nil && pieced(f.kind) && (k.forms[f] || slices.ContainsFunc(k.read.values[f], func(sp occurrence) bool { return sp.class != classFree }))
+	return k != nil && pieced(f.kind) && (k.forms[f] || slices.ContainsFunc(k.read.values.of(f), func(sp occurrence) bool { return sp.class != classFree }))
 }
 
 func (k *known) hasHost(host string) bool { return k != nil && k.hosts[host] }

@@ -525,7 +525,7 @@ func (t *tracer) confirm(v traced) Finding {
 	if v.role == Name && t.composed(v.text) {
 		return by(ByTrustedOutput, "%s joins words of the person's request and a trusted result", arg)
 	}
-	for _, sp := range e.values[fm] {
+	for _, sp := range e.values.of(fm) {
 		if v.role != Selector && v.role != Credential && sp.trusted() && covers(e.sources[sourceAt{t.op.ID, v.path, sp.record}], t.blockedBy) && !repeats(sp.record) {
 			f.at(&e.records[sp.record], sp)
 			return by(ByApproval, "%s is from %s, which a person approved as its source before", arg, f.place())
@@ -573,7 +573,7 @@ func unconfirmedText(arg string) string {
 func (t *tracer) withoutSource(f Finding, v traced, fm form, repeats func(record int) bool) Finding {
 	e := t.s.Evidence
 	anID := v.role == Selector && len(e.idsFor(v.text, v.path)) > 0
-	all := e.values[fm]
+	all := e.values.of(fm)
 	if len(all) == 0 {
 		return f
 	}
@@ -604,7 +604,7 @@ func (t *tracer) composed(name string) bool {
 	bare := func(s string) (form, bool) { return formOf(strings.Trim(s, " :-–—()'\"“”")) }
 	trusted := func(s string) bool {
 		f, _ := bare(s)
-		spots := t.s.Evidence.values[f]
+		spots := t.s.Evidence.values.of(f)
 		i := slices.IndexFunc(spots, func(sp occurrence) bool { return sp.class == classTrusted })
 		return i >= 0 && spots[i].record < t.s.Evidence.givenSince(s)
 	}
