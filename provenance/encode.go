@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"errors"
+	"slices"
 )
 
 // This file is the form in which an Observation is kept. Records have a compact one, which begins with the byte compactForm: the length of each text
@@ -57,14 +58,46 @@ func (o Observation) MarshalBinary() ([]byte, error) {
 
 // UnmarshalBinary decodes what MarshalBinary has encoded, in this version or one before.
 func (o *Observation) UnmarshalBinary(b []byte) error {
+	read, err := new(Reader).Read(b)
+	if err == nil {
+		*o = read
+	}
+	return err
+}
+
+// Reader decodes observations one after another, in the same memory. The zero Reader is ready.
+type Reader struct {
+	records []seenRecord
+	values  []seenValue
+}
+
+const (
+	likelyValue    = 24            // bytes that one value takes
+	maxReaderKeeps = maxSeenValues // for how many records and values a Reader keeps memory, once it is cleared
+)
+
+// Clear forgets what was read.
+func (r *Reader) Clear() {
+	if cap(r.records) > maxReaderKeeps || cap(r.values) > maxReaderKeeps {
+		*r = Reader{}
+		return
+	}
+	clear(r.records[:cap(r.records)])
+	clear(r.values[:cap(r.values)])
+}
+
+// Read decodes what Observation.MarshalBinary has encoded. The observation counts until the next one is read, or the Reader is cleared.
+func (r *Reader) Read(b []byte) (o Observation, err error) {
 	if len(b) == 0 || b[0] != compactForm && b[0] != withoutKinds {
-		return json.Unmarshal(b, o)
+		err = json.Unmarshal(b, &o)
+		return o, err
 	}
 	d := scanner{rest: string(b[1:])}
 	var read Observation
 	read.Operation, read.CallID, read.IDKind = d.text(), d.text(), d.text()
 	d.flags(&read.Trusted, &read.Cut)
-	read.Records = make([]seenRecord, d.number())
+	read.Records = append(r.records[:0], make([]seenRecord, d.number())...)
+	values := slices.Grow(r.values[:0], len(b)/likelyValue+1)
 	for i := range read.Records {
 		r := &read.Records[i]
 		r.Named = d.name()
@@ -77,9 +110,10 @@ func (o *Observation) UnmarshalBinary(b []byte) error {
 			by.Field, by.Text = d.name(), d.text()
 			d.flags(&by.ID, &by.Many, &by.List, &by.Made)
 		}
-		r.Values = make([]seenValue, d.number())
-		for j := range r.Values {
-			v, hidden := &r.Values[j], false
+		first := len(values)
+		for range d.number() {
+			values = append(values, seenValue{})
+			v, hidden := &values[len(values)-1], false
 			v.Field = d.name()
 			if v.Class.UnmarshalText([]byte(d.name())) != nil {
 				d.fail()
@@ -92,16 +126,20 @@ func (o *Observation) UnmarshalBinary(b []byte) error {
 			if v.Text = d.text(); hidden {
 				v.Hash = d.text()
 			}
+			if d.broken {
+				break
+			}
 		}
+		r.Values = values[first:len(values):len(values)] // when values outgrow their memory, these stay where they are
 		if d.broken {
 			break
 		}
 	}
+	r.records, r.values = read.Records, values
 	if d.broken || d.rest != "" || len(read.Records) == 0 {
-		return errForm
+		return Observation{}, errForm
 	}
-	*o = read
-	return nil
+	return read, nil
 }
 
 type encoder struct {

@@ -150,11 +150,33 @@ func FuzzKeptForm(f *testing.F) {
 	}
 	f.Add(b)
 	f.Add(b[:len(b)-1])
+	many := Observation{Operation: "b", CallID: "c", IDKind: "d", Trusted: true, Cut: true, Records: make([]seenRecord, 3)}
+	for i := range many.Records {
+		many.Records[i] = seenRecord{Named: "n", Only: true, By: []namedBy{{Field: "f", Text: "t", ID: true, Many: true, List: true, Made: true}}, Values: slices.Repeat([]seenValue{{Field: "f", Text: "t", Hash: "h", Class: classTrusted, ID: true, Code: true, Many: true, kind: text, same: true}}, i+1)}
+	}
+	other, err := many.MarshalBinary()
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(other)
 	f.Add([]byte{compactForm, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0x0f})
 	f.Add([]byte(`{"operation":"a.find"}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var o, again Observation
-		if o.UnmarshalBinary(b) != nil {
+		err := o.UnmarshalBinary(b)
+		var r Reader
+		for i, before := range [][]byte{other, b} { // what was read before leaves nothing behind
+			if _, err := r.Read(before); err != nil && i == 0 {
+				t.Fatal(err)
+			}
+			if i == 1 {
+				r.Clear()
+			}
+			if got, failed := r.Read(b); !reflect.DeepEqual(got, o) || (failed == nil) != (err == nil) {
+				t.Fatalf("%q is %+v, %v, and behind others %+v, %v", b, o, err, got, failed)
+			}
+		}
+		if err != nil {
 			return
 		}
 		next, err := o.MarshalBinary()

@@ -81,6 +81,8 @@ func (x *Index) Use(ctx context.Context, store Store, sessionID string, rules fu
 	return nil
 }
 
+var readers = sync.Pool{New: func() any { return new(provenance.Reader) }}
+
 // catchUp takes in what was kept since. Evidence that was taken under other labels than today's is left out, but for what the session gave
 // away, which confirms nothing. It holds mu.
 func (x *Index) catchUp(ctx context.Context, store Store, sessionID string, rules func(operation string) string) error {
@@ -95,9 +97,12 @@ func (x *Index) catchUp(ctx context.Context, store Store, sessionID string, rule
 		return err
 	}
 	x.index.HashWith(func(value string) string { return Hash(store, value) })
+	r := readers.Get().(*provenance.Reader)
+	defer readers.Put(r)
+	defer r.Clear()
 	for _, ev := range kept {
-		var seen provenance.Observation
-		if err := seen.UnmarshalBinary(ev.Body); err != nil {
+		seen, err := r.Read(ev.Body) // the index takes no more than texts of it
+		if err != nil {
 			return fault.Wrap(err, fault.StoreUnavailable, "What the session has seen can't be read.")
 		}
 		x.last = ev.Seq
