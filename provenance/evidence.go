@@ -197,11 +197,10 @@ func Observe(p *Profile, request *Request, r Result) Observation {
 	if len(records) > maxRecords {
 		records, o.seen.Cut = records[:maxRecords], true
 	}
-	total := 0
 	for _, r := range records {
-		total += len(r.fields) + r.keys
+		o.total += len(r.fields) + r.keys
 	}
-	o.large = total > largeResult
+	o.large = o.total > largeResult
 	named, only := make([][]namedBy, len(records)), false
 	if !o.elsewhere(r.Arguments) {
 		only = len(records) == 1 && err == nil && o.queryRequested(args)
@@ -510,8 +509,10 @@ type observer struct {
 	p         *Profile
 	request   *Request
 	trusted   bool
-	large     bool
+	total     int  // fields of all records
+	large     bool // they are many
 	seen      Observation
+	kept      []seenValue // memory for the values of the records to come, behind those of the ones before
 	values    int
 	places    map[string]*place // by their paths
 	row       []*place          // of the members of the record before, by their numbers
@@ -562,20 +563,21 @@ func keepsAll(path, value string) bool {
 func (o *observer) record(out *seenRecord, rec record, free bool) {
 	clear(o.keys)
 	if !free {
-		kept := 0
 		for i := range rec.fields {
-			f := &rec.fields[i]
-			if f.of.class == classFree {
-				continue
-			}
-			if kept++; f.key {
+			if f := &rec.fields[i]; f.key && f.of.class != classFree {
 				if o.keys == nil {
 					o.keys = map[string]int{}
 				}
 				o.keys[f.of.name]++
 			}
 		}
-		out.Values = slices.Grow(out.Values, min(kept, maxSeenValues))
+	}
+	first := len(out.Values) == 0 // then its values stand behind those of the record before
+	if first {
+		if cap(o.kept)-len(o.kept) < minKept {
+			o.kept = make([]seenValue, 0, min(maxKept, minKept+2*o.total))
+		}
+		out.Values = o.kept[len(o.kept):]
 	} else if o.values < maxSeenValues {
 		out.Values = slices.Grow(out.Values, min(len(rec.fields)/2+1, maxSeenValues))
 	}
@@ -584,7 +586,17 @@ func (o *observer) record(out *seenRecord, rec record, free bool) {
 			o.value(out, f, f.key && o.keys[f.of.name] > 1)
 		}
 	}
+	if first && len(out.Values) <= cap(o.kept)-len(o.kept) {
+		o.kept = o.kept[:len(o.kept)+len(out.Values)]
+		out.Values = slices.Clip(out.Values)
+	}
 }
+
+// The values of several records stand in one piece of memory.
+const (
+	minKept = 32  // values that it has room for when another record begins
+	maxKept = 512 // values in all
+)
 
 // value keeps a value, and its parts if it is a text of several.
 func (o *observer) value(out *seenRecord, f *field, many bool) {
