@@ -296,12 +296,12 @@ func (a *Alert) involve(who string, n int64) {
 	a.Involved[who] += n
 }
 
-// of is the alert of the kind that is not resolved and that the agent is involved in; nil: there is none.
+// of is the alert of the kind that takes what the agent does; nil: there is none. An incident that was contained takes nothing more: whoever works again and goes on raises another.
 func (s *alerts) of(kind AlertKind, who string) *Alert {
 	open := 0
 	var found, last *Alert
 	for a := range s.unresolved() {
-		if a.Kind != kind {
+		if a.Kind != kind || a.Critical() && !a.Contained.IsZero() {
 			continue
 		}
 		if _, is := a.Involved[who]; is {

@@ -288,7 +288,21 @@ func TestContainment(t *testing.T) {
 			t.Errorf("%s: %+v", name, a)
 		}
 	}
-	w := newWorld(t) // stopped before the alert is on record
+	w := newWorld(t) // what was let work again and goes on raises another
+	for range 11 {
+		w.violation("a")
+	}
+	w.look(t)
+	stop(w, "kill.disable", "a")
+	stop(w, "kill.enable", "a")
+	for range 11 {
+		w.violation("a")
+	}
+	w.look(t)
+	if all := w.Alerts(AlertOpen); len(all) != 2 || !all[0].Contained.IsZero() || all[1].Contained.IsZero() || all[1].Count() != 11 {
+		t.Errorf("after the stop ended: %+v", all)
+	}
+	w = newWorld(t) // stopped before the alert is on record
 	for range 11 {
 		w.violation("a")
 	}
