@@ -117,9 +117,7 @@ const maxSmall = 64 << 10
 // readRegular reads a regular file of no more than that many bytes; a pipe or device is not opened.
 func readRegular(path string, most int64) ([]byte, error) {
 	st, err := os.Stat(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("there is no file %s: check the path", path)
-	} else if err != nil {
+	if err != nil {
 		return nil, err
 	}
 	if !st.Mode().IsRegular() {

@@ -2,8 +2,10 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"slices"
 
@@ -55,7 +57,9 @@ sallyport threat scan --channel request - < message.txt`,
 				err = fmt.Errorf("the text has more than %d bytes", maxScanned)
 			}
 		} else {
-			text, err = readRegular(args[0], maxScanned)
+			if text, err = readRegular(args[0], maxScanned); errors.Is(err, fs.ErrNotExist) {
+				err = fmt.Errorf("there is no file %s: check the path", args[0])
+			}
 		}
 		if err != nil {
 			return unusable(err)
