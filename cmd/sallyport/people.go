@@ -79,6 +79,7 @@ type state struct {
 	Waiting struct {
 		Requests     int      `json:"requests"` // at most 500 are counted
 		Plans        int      `json:"plans"`
+		Alerts       int      `json:"alerts"`                 // open ones
 		Declarations []string `json:"declarations,omitempty"` // agents whose calls are refused before people have approved their declarations
 		Definitions  []string `json:"definitions,omitempty"`  // operations that agents don't get before somebody has read what their servers say
 	} `json:"waiting"`
@@ -115,6 +116,11 @@ func (s *state) gather(ctx context.Context, cl *client.Client) (err error) {
 	if err != nil {
 		return err
 	}
+	alerts, err := cl.Alerts(ctx, "open")
+	if err != nil {
+		return err
+	}
+	s.Waiting.Alerts = len(alerts)
 	s.Breakers = slices.DeleteFunc(breakers, func(b client.Breaker) bool { return b.State == "closed" })
 	if notReady := cl.Ready(ctx); notReady != nil {
 		s.Problem = notReady.Error()
@@ -215,6 +221,7 @@ func (s *state) rows(t *table) {
 		n         int
 		what, how string
 	}{
+		{s.Waiting.Alerts, "alert", "sallyport alerts list"},
 		{s.Waiting.Requests, "request", "sallyport approvals list"}, {s.Waiting.Plans, "plan", "sallyport approvals list"},
 		{len(s.Waiting.Declarations), "agent's declaration", "sallyport agents approve --all --reason TEXT"},
 		{len(s.Waiting.Definitions), "tool definition", "sallyport tools accept --all"},

@@ -88,6 +88,10 @@ func TestAlertsAndFigures(t *testing.T) {
 		return hook.about("11 access violations") == 1 && hook.about("6 injection attempts") == 1
 	})
 
+	if code, out, errs := w.command(nil, "status"); code != 0 || !strings.Contains(out, "2 alerts (sallyport alerts list)") {
+		t.Errorf("%d %s%s", code, out, errs)
+	}
+
 	w.kill()
 	w = launch(t, p)
 	if again := alerts(2); again[0].ID != all[0].ID || again[1].ID != all[1].ID {
@@ -158,7 +162,7 @@ func TestAlertsAndFigures(t *testing.T) {
 		if e.Event == "threat.hit" {
 			b.open(w.admin + "/audit/screening")
 			b.click(fmt.Sprintf(`form[action="/audit/%d/judge"] button[value="attack"]`, e.Index))
-			b.see("judged")
+			b.see("0 of 1 judged")
 			break
 		}
 	}
