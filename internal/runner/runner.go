@@ -12,11 +12,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"sync"
 	"time"
 
@@ -129,7 +127,6 @@ func New(ctx context.Context, o Options) (*Runner, error) {
 	if err := r.remember(ctx); err != nil {
 		return nil, fmt.Errorf("reading what agents said: %w", err)
 	}
-	r.owned.Go(r.endStopped)
 	r.owned.Go(r.follow)
 	return r, nil
 }
@@ -166,31 +163,26 @@ func (r *Runner) endLeft(ctx context.Context) error {
 	return nil
 }
 
-// endStopped ends the runs of agents that are put aside, and those whose session somebody closed.
-func (r *Runner) endStopped() {
-	changed, end := r.o.Gateway.Watch(changes.Agent, changes.Session)
-	defer end()
+// endStopped ends a run whose agent is put aside, or whose session somebody closed. It returns when the run has ended.
+func (r *Runner) endStopped(c *carried, changed <-chan changes.Change) {
 	for {
 		var change changes.Change
 		select {
+		case <-c.done:
+			return
 		case <-r.ended.Done():
 			return
 		case change = <-changed:
 		}
-		r.mu.Lock()
-		all := slices.Collect(maps.Values(r.running))
-		r.mu.Unlock()
-		for _, c := range all {
-			if _, aside := r.o.Gateway.Standing().Quarantined(c.decl.AgentID); aside {
-				c.stop(errAside)
-			}
-			id := c.session.Load()
-			if id == nil || change.Topic == changes.Agent || change.Topic == changes.Session && change.ID != *id {
-				continue
-			}
-			if s, err := r.o.Gateway.SessionByID(r.ended, *id); err == nil && s.State != session.Open {
-				c.stop(errSessionClosed)
-			}
+		if _, aside := r.o.Gateway.Standing().Quarantined(c.decl.AgentID); aside {
+			c.stop(errAside)
+		}
+		id := c.session.Load()
+		if id == nil || change.Topic == changes.Agent || change.Topic == changes.Session && change.ID != *id {
+			continue
+		}
+		if s, err := r.o.Gateway.SessionByID(r.ended, *id); err == nil && s.State != session.Open {
+			c.stop(errSessionClosed)
 		}
 	}
 }
@@ -417,6 +409,11 @@ func (r *Runner) take(c *carried) error {
 		return fault.New(fault.LimitRate, "At most %d runs at a time.", maxAtOnce).Try("Try again when one of them has ended.")
 	}
 	r.running[c.run.ID] = c
+	changed, end := r.o.Gateway.Watch(changes.Agent, changes.Session) // while it runs: each call of each agent is such a change
+	r.owned.Go(func() {
+		defer end()
+		r.endStopped(c, changed)
+	})
 	return nil
 }
 
