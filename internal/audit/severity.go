@@ -112,6 +112,9 @@ var byCode = map[fault.Code]Event{
 	fault.AgentQuarantined: QuarantineChanged, fault.ToolQuarantined: QuarantineChanged,
 }
 
+// EventOf is what a refusal with the code means, also where the entry of it has a hit as its event; "": nothing by itself.
+func EventOf(code string) Event { return byCode[fault.Code(code)] }
+
 // Classify gives the entry its severity, and its event where it has one. Both follow from what the entry says, so whoever makes one can't forget
 // them; but for a hit, which its maker notes as event. The log does it when the entry is appended.
 func (e *Entry) Classify() {
@@ -121,13 +124,13 @@ func (e *Entry) Classify() {
 	case e.Kind == Outcome && e.Decision == "unknown":
 		e.Severity, e.Event = Warning, OutcomeUnknown
 	case e.Decision == string(fault.Deny), e.Decision == "error", e.Decision == "discarded":
-		e.Severity, e.Event = Warning, byCode[fault.Code(e.Code)]
+		e.Severity, e.Event = Warning, EventOf(e.Code)
 	case known:
 		e.Severity, e.Event = found.severity, found.event
 	case e.Decision == string(fault.Ask):
 		e.Event = ApprovalAsked
 	case e.Shadow:
-		e.Event = byCode[fault.Code(e.Code)]
+		e.Event = EventOf(e.Code)
 	}
 	if hit && e.Event != OutcomeUnknown { // the code still says which stage refused, and nothing else says that there was a hit
 		e.Event = ThreatHit

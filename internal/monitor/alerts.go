@@ -199,25 +199,38 @@ func newAlerts() alerts {
 	return alerts{log: map[string]*Alert{}, recent: map[AlertKind][]event{}, calls: map[AlertKind][]string{}}
 }
 
-// concerns says towards which alert an entry counts, how often, when that happened, and how many within an hour raise none; limit 0: the first one does.
-func concerns(e *audit.Entry) (kind AlertKind, n, limit int64, at time.Time) {
+// concern is that an entry counts n times towards an alert.
+type concern struct {
+	kind     AlertKind
+	n, limit int64 // limit: how many within an hour raise none; 0: the first one does
+}
+
+// concerns says towards which alerts an entry counts, and when that happened. A refusal in which screening found something counts towards both, so that
+// nobody hides what it tried behind a hit.
+func concerns(e *audit.Entry) (all []concern, at time.Time) {
 	n, hits, at := int64(1), int64(1), e.At
 	if e.Action == audit.Folded {
 		n, hits, at = folded(e)
 	}
-	switch {
-	case e.Event == audit.ThreatHit, e.Event == audit.InjectionFound:
-		return Injections, hits, InjectionsAnHour, at
-	case e.Event == audit.AccessViolation && !e.Shadow, e.Event == audit.CredentialRefused:
-		return Violations, n, ViolationsAnHour, at
-	case e.Kind == audit.Change && e.Action == "quota.80":
-		return Quota, n, 0, at
-	case e.Action == actionRunTimeout, e.Kind == audit.Outcome && e.Code == string(fault.TimeExceeded):
-		return Timeout, n, 0, at
-	case e.Action == "anchor.behind", e.Action == "anchor.forked":
-		return LogDamage, n, 0, at
+	meaning := e.Event
+	if meaning == audit.ThreatHit {
+		if meaning = audit.EventOf(e.Code); meaning != audit.InjectionFound {
+			all = append(all, concern{Injections, hits, InjectionsAnHour})
+		}
 	}
-	return "", 0, 0, at
+	switch {
+	case meaning == audit.InjectionFound:
+		all = append(all, concern{Injections, n, InjectionsAnHour})
+	case meaning == audit.AccessViolation && !e.Shadow, meaning == audit.CredentialRefused:
+		all = append(all, concern{Violations, n, ViolationsAnHour})
+	case e.Kind == audit.Change && e.Action == "quota.80":
+		all = append(all, concern{Quota, n, 0})
+	case e.Action == actionRunTimeout, e.Kind == audit.Outcome && e.Code == string(fault.TimeExceeded):
+		all = append(all, concern{Timeout, n, 0})
+	case e.Action == "anchor.behind", e.Action == "anchor.forked":
+		all = append(all, concern{LogDamage, n, 0})
+	}
+	return all, at
 }
 
 // folded is how many refusals an entry stands for, how many of them had a hit of screening, and when the last one was.
@@ -250,9 +263,20 @@ func (s *alerts) add(e *audit.Entry) {
 		case "kill.disable", "agent.quarantine":
 			s.contain(e)
 			return
+		case "kill.enable", "agent.restore":
+			s.letGo(e)
+			return
 		}
 	}
-	kind, n, limit, at := concerns(e)
+	all, at := concerns(e)
+	for _, c := range all {
+		s.count(e, c, at)
+	}
+}
+
+// count counts an entry towards one alert.
+func (s *alerts) count(e *audit.Entry, c concern, at time.Time) {
+	kind, n := c.kind, c.n
 	if n <= 0 || e.CallID != "" && slices.Contains(s.calls[kind], e.CallID) {
 		return
 	}
@@ -274,7 +298,7 @@ func (s *alerts) add(e *audit.Entry) {
 	for _, v := range recent {
 		all += v.n
 	}
-	if all <= limit {
+	if all <= c.limit {
 		return
 	}
 	delete(s.recent, kind)
@@ -342,15 +366,18 @@ func (s *alerts) open(e *audit.Entry) {
 	}
 	a := &Alert{Kind: d.Kind, State: AlertOpen, Entry: d.Entry, First: d.First, Due: d.Due, Last: d.Due, Text: d.Text, Involved: map[string]int64{}, stopped: map[string]bool{}}
 	involves := func(who string) bool { _, is := d.Involved[who]; return is }
+	known := false
 	s.due = slices.DeleteFunc(s.due, func(due *Alert) bool {
 		if due.Kind == d.Kind && due.Entry == d.Entry {
-			a = due
+			a, known = due, true
 			return true
 		}
 		// The first events were not read again, so it was taken to be due later than it was.
 		return due.Kind == d.Kind && slices.ContainsFunc(slices.Collect(maps.Keys(due.Involved)), involves)
 	})
-	s.recent[d.Kind] = slices.DeleteFunc(s.recent[d.Kind], func(v event) bool { return !v.at.After(d.Due) || involves(v.who) })
+	if !known { // otherwise those that counted are gone, and what is there is of others
+		s.recent[d.Kind] = slices.DeleteFunc(s.recent[d.Kind], func(v event) bool { return !v.at.After(d.Due) || involves(v.who) })
+	}
 	a.First = d.First
 	for who, n := range d.Involved {
 		a.Involved[who] = max(a.Involved[who], n)
@@ -421,6 +448,15 @@ func (s *alerts) contain(e *audit.Entry) {
 		}
 		if len(a.stopped) == len(a.Involved) && a.ID != "" {
 			a.Contained, a.ContainedBy = e.At, e.Actor
+		}
+	}
+}
+
+// letGo takes over that an agent, or all of them, work again: an incident that was not contained by then needs them stopped anew.
+func (s *alerts) letGo(e *audit.Entry) {
+	for a := range s.unresolved() {
+		if a.Contained.IsZero() {
+			maps.DeleteFunc(a.stopped, func(who string, _ bool) bool { return e.Agent == "" || e.Agent == who })
 		}
 	}
 }
@@ -544,7 +580,7 @@ func (c *Counters) answer(ctx context.Context, id, words, by, action string) (Al
 }
 
 // answering are the actions of which an alert's state is made.
-var answering = []string{ActionOpenAlert, ActionAcknowledgeAlert, ActionResolveAlert, "kill.disable", "agent.quarantine"}
+var answering = []string{ActionOpenAlert, ActionAcknowledgeAlert, ActionResolveAlert, "kill.disable", "agent.quarantine", "kill.enable", "agent.restore"}
 
 // begin reads what became of alerts before what is counted, so that one that waits since then is still known.
 func (c *Counters) begin(ctx context.Context) error {

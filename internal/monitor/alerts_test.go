@@ -384,3 +384,89 @@ func shape(w *world) (all []Alert) {
 	slices.SortFunc(all, func(a, b Alert) int { return int(a.Entry - b.Entry) })
 	return all
 }
+
+// Who was stopped and let work again is not stopped when the others are.
+func TestLetGoBeforeContained(t *testing.T) {
+	w := newWorld(t)
+	for range 6 {
+		w.violation("a")
+		w.violation("b")
+	}
+	w.look(t)
+	change := func(action, agent string) Alert {
+		w.at = w.at.Add(time.Minute)
+		w.append(audit.Entry{Kind: audit.Change, Action: action, Agent: agent, Actor: "person:ann", Decision: "ok"})
+		return w.only(t, Violations)
+	}
+	change("kill.disable", "a")
+	change("kill.enable", "a")
+	if a := change("kill.disable", "b"); !a.Contained.IsZero() {
+		t.Errorf("contained while a works: %+v", a)
+	}
+	a := change("agent.quarantine", "a")
+	if a.Contained.IsZero() {
+		t.Errorf("both are stopped: %+v", a)
+	}
+	w.restart()
+	if again := w.only(t, Violations); !reflect.DeepEqual(again, a) {
+		t.Errorf("after a restart %+v, before %+v", again, a)
+	}
+}
+
+// A hit hides no violation: a refusal in which screening found something counts for what it is, too, alone and among those that were only counted.
+func TestHitsHideNoViolations(t *testing.T) {
+	folded := func(code fault.Code, event audit.Event, count, hits int) audit.Entry {
+		detail, _ := json.Marshal(map[string]int{"count": count, "hits": hits})
+		return audit.Entry{Kind: audit.Decision, Action: audit.Folded, Agent: "a", Decision: "deny", Code: string(code), Event: event, Detail: detail}
+	}
+	single := audit.Entry{Kind: audit.Decision, Action: "call", Agent: "a", Decision: "deny", Code: string(fault.EgressBlocked), Event: audit.ThreatHit}
+	injection := audit.Entry{Kind: audit.Decision, Action: "call", Agent: "a", Decision: "deny", Code: string(fault.ThreatInjection), Event: audit.ThreatHit}
+	shadow := single
+	shadow.Decision, shadow.Shadow = "permit", true
+	for name, c := range map[string]struct {
+		e                      audit.Entry
+		injections, violations int64
+	}{
+		"one":                          {single, 1, 1},
+		"one that was let through":     {shadow, 1, 0},
+		"one refused for the hit":      {injection, 1, 0},
+		"many, one with a hit":         {folded(fault.PermissionDenied, audit.ThreatHit, 40, 1), 1, 40},
+		"many, none with a hit":        {folded(fault.PermissionDenied, "", 40, 0), 0, 40},
+		"many refused as injections":   {folded(fault.ThreatInjection, audit.ThreatHit, 40, 3), 40, 0},
+		"many that weren't read whole": {folded(fault.ThreatInjection, "", 40, 0), 40, 0},
+	} {
+		e := c.e
+		e.Classify()
+		got := map[AlertKind]int64{}
+		all, _ := concerns(&e)
+		for _, one := range all {
+			got[one.kind] += one.n
+		}
+		if got[Injections] != c.injections || got[Violations] != c.violations {
+			t.Errorf("%s: %v", name, got)
+		}
+		w := newWorld(t)
+		w.append(c.e)
+		s, err := w.Security(t.Context(), w.at, func() int64 { return 0 })
+		if err != nil || s.AccessViolations.Are != c.violations {
+			t.Errorf("%s: %d violations, %v", name, s.AccessViolations.Are, err)
+		}
+	}
+}
+
+// What others did until an alert was on record counts on, also what is of the very time of the event that met the rule.
+func TestOpeningForgetsNobody(t *testing.T) {
+	w := newWorld(t)
+	for range 11 {
+		w.violation("a")
+	}
+	for range 10 {
+		w.violation("b")
+	}
+	w.look(t)
+	w.violation("b")
+	w.look(t)
+	if all := w.Alerts(AlertOpen); len(all) != 2 {
+		t.Errorf("alerts %+v", all)
+	}
+}

@@ -55,8 +55,11 @@ func (c *Counters) secure(e *audit.Entry, k Key, n int64) {
 		}
 	case e.Kind == audit.Decision && (k.What == Refused || k.What == Asked):
 		h.requests += n
-		if kind, violations, _, _ := concerns(e); kind == Violations {
-			h.violations += violations
+		all, _ := concerns(e)
+		for _, c := range all {
+			if c.kind == Violations {
+				h.violations += c.n
+			}
 		}
 	case e.Kind == audit.Change && e.Action == screen.VerdictAction:
 		var j screen.Judged
