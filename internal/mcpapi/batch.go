@@ -13,7 +13,7 @@ import (
 
 // A batch (revision 2025-03-26 alone) is read as a whole before anything of it runs. Then its messages are served one after the other, in their order, each as
 // if it had come by itself: it finds what those before it changed, counts for every limit, and its credential is looked at again. So a batch runs
-// nothing beside itself, and holds the memory of one request and of its answers.
+// nothing beside itself. It holds the memory that its requests would hold alone: their answers leave together.
 
 // batch serves a batch; false if the client's revision has none.
 func (f *Face) batch(w http.ResponseWriter, r *http.Request, p identity.Principal, body []byte, hold *memory.Hold) bool {
@@ -33,6 +33,11 @@ func (f *Face) batch(w http.ResponseWriter, r *http.Request, p identity.Principa
 	requests, e := parseBatch(body, hold)
 	if e != nil {
 		newStream(w, nil).fail(f.recordRefusal(p, "", e))
+		return true
+	}
+	if e := hold.More((len(requests) - 1) * memory.PerCall / memory.Factor); e != nil { // nothing of it has run
+		f.record(r, p, "", e)
+		f.web.Refuse(w, r, e)
 		return true
 	}
 	whole := newStream(w, nil)

@@ -271,7 +271,7 @@ func TestBatchPanics(t *testing.T) {
 	}
 }
 
-// The calls of a batch hold the memory of one request, which has an end, and their answers add up in it.
+// The calls of a batch hold memory together, which has an end, and their answers add up in it.
 func TestBatchMemory(t *testing.T) {
 	budget := memory.New(4 << 20)
 	r := newRig(t, func(o *Options) { o.Memory = budget })
@@ -295,5 +295,39 @@ func TestBatchMemory(t *testing.T) {
 	refused = 0
 	if rep := r.do("POST", "/mcp", callOf("1"), h); rep.code() != 0 || refused != 0 {
 		t.Errorf("the batch gave nothing back: %s", rep.body)
+	}
+}
+
+// A batch holds what its requests would hold alone. Where there is no room for that, nothing of it runs.
+func TestBatchHoldsMemoryForEachRequest(t *testing.T) {
+	budget := memory.New(8 << 20)
+	r := newRig(t, func(o *Options) { o.Memory = budget })
+	h := r.openAs(mcpwire.Revision0326, agentToken, "{}")
+	ran, least := 0, int64(0)
+	r.g.on(func(context.Context, gateway.Request) gateway.Answer {
+		ran++
+		least, _, _ = budget.Held()
+		return permit(`{"content":[]}`)
+	})
+	var messages []string
+	for i := range mcpwire.MaxBatch {
+		messages = append(messages, callOf(fmt.Sprint(i)))
+	}
+	if r.do("POST", "/mcp", inBatch(messages...), h); ran != mcpwire.MaxBatch || least < mcpwire.MaxBatch*memory.PerCall*9/10 {
+		t.Errorf("%d calls ran, which held %d bytes", ran, least)
+	}
+	others, err := budget.Take(t.Context(), "other", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer others.Release()
+	for others.More(1<<10) == nil { // as far as there is room
+	}
+	ran = 0
+	if rep := r.do("POST", "/mcp", inBatch(messages...), h); rep.status != http.StatusTooManyRequests || ran != 0 {
+		t.Errorf("status %d, and %d calls ran", rep.status, ran)
+	}
+	if rep := r.do("POST", "/mcp", callOf("1"), h); rep.code() != 0 || ran != 1 {
+		t.Errorf("a call alone: %s", rep.body)
 	}
 }
