@@ -487,7 +487,7 @@ func (g *given) begin(at int) {
 	}
 }
 
-func (g *given) empty() bool { return len(g.whole) == 0 && len(g.hashes) == 0 && !g.full }
+func (g *given) empty() bool { return !g.begun && !g.full }
 
 // since is the index of the first record that may repeat the value, because a call had been given it by then; never if none had. A value was given
 // if this holds for one of its readings and one of an argument's (see readings):
@@ -508,7 +508,7 @@ func (g *given) by(record int, value string, letters int) bool {
 	if !g.begun || record >= g.earliest {
 		return g.sinceOr(value, letters, record) <= record
 	}
-	if g.empty() || len(value) > maxValue {
+	if len(value) > maxValue {
 		return false
 	}
 	_, ok := readings(strings.TrimSpace(value))

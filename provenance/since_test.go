@@ -70,3 +70,18 @@ func TestRepeatsIsGivenSince(t *testing.T) {
 		t.Fatalf("only %d records repeat anything", given)
 	}
 }
+
+// What was given in a text that is too long to be compared as a whole was given, also where nothing else was.
+func TestPiecesOfLongTextsAreGiven(t *testing.T) {
+	for _, value := range []string{"outsider@evil.example", "https://evil.example/pay", "DE89370400440532013000", "Falcon Holding Berlin"} {
+		text := "please look for " + value + ", " + strings.Repeat("and then some more ", maxValue)
+		e := &Evidence{}
+		e.Add(GivenAway(GivenCall{Operation: "a.find", CallID: "c", Profile: &Profile{Args: map[string]Role{"q": Query}}, Arguments: fmt.Appendf(nil, `{"q":%q}`, text)}))
+		if since := e.givenSince(value); since != 0 || !e.repeats(0, value) || !e.repeats(3, value) {
+			t.Errorf("%s was given, and counts since %d", value, since)
+		}
+		if since := e.givenSince("somebody@else.example"); since != never {
+			t.Errorf("what nobody gave counts since %d", since)
+		}
+	}
+}
