@@ -14,7 +14,7 @@ import (
 )
 
 // lintOutput tries the schema of an agent's output (AG-7): what it lets through counts, however it is spelled. In citations, whose source is
-// compared with the declared ones, free text is less bad.
+// compared with the declared ones, free text is less bad. Members that are too free keep an agent from answering, and not from its tools.
 func lintOutput(d *Declaration) (all []Problem) {
 	schema := d.OutputSchema
 	add := func(s Severity, problem, remedy string) {
@@ -22,11 +22,12 @@ func lintOutput(d *Declaration) (all []Problem) {
 		if s == P0 {
 			code = "A-04"
 		}
-		all = append(all, Problem{File: d.File, Field: "outputSchema", Severity: s, Problem: problem, Remedy: remedy, Code: code})
+		all = append(all, Problem{File: d.File, Field: "outputSchema", Severity: s, Problem: problem, Remedy: remedy, Code: code, usable: true})
 	}
 	const remedy = "describe the output as type: object with properties, some of them required"
 	if len(schema) == 0 || string(schema) == "null" {
 		add(P0, "output is not structured: there is no output schema", remedy)
+		all[0].usable = false
 		return all
 	}
 	s, err := compileSchema(schema)
@@ -39,11 +40,13 @@ func lintOutput(d *Declaration) (all []Problem) {
 	}{{"a string", "text"}, {"an array", []any{"text"}}, {"an array", []any{}}, {"an array", []any{map[string]any{}}}, {"a number", json.Number("1")}, {"true", true}, {"null", nil}} {
 		if s.Validate(try.value) == nil {
 			add(P0, "output is not structured: it accepts "+try.what, remedy)
+			all[0].usable = false
 			return all
 		}
 	}
 	if !onlyObject(s, map[*jsonschema.Schema]bool{}) {
 		add(P0, "output is not structured: its type is not object", remedy)
+		all[0].usable = false
 		return all
 	}
 	l := outputLint{seen: map[*jsonschema.Schema]bool{}, found: map[string]Severity{}}

@@ -28,7 +28,7 @@ type Severity string
 
 const (
 	Error Severity = "error" // not a declaration: it is not used
-	P0    Severity = "P0"    // blocks: it is not deployed and not used
+	P0    Severity = "P0"    // blocks: it is not deployed and, but for what only its output may be, not used
 	P1    Severity = "P1"    // needs a mitigation plan
 	P2    Severity = "P2"    // fix before scale
 	Note  Severity = "note"  // nothing is wrong: what holds, for people to know
@@ -55,10 +55,11 @@ type Problem struct {
 
 	scale  int // sessions a day from which on it blocks, if scaled
 	scaled bool
+	usable bool // it doesn't keep the declaration out of use, whatever its severity
 }
 
 // Blocks tells whether a declaration with the problem is kept out of use.
-func (p Problem) Blocks() bool { return p.Severity.Blocks() }
+func (p Problem) Blocks() bool { return p.Severity.Blocks() && !p.usable }
 
 func (p Problem) String() string {
 	var b strings.Builder

@@ -237,7 +237,11 @@ func (d *Daemon) declarations() (agent.Set, error) {
 		return set, err
 	}
 	for _, p := range problems {
-		d.o.Log.Warn("agent declaration", "problem", p.String())
+		level := slog.LevelWarn
+		if p.Severity == agent.P0 { // it is used all the same: its output is held to the schema, however much that allows
+			level = slog.LevelError
+		}
+		d.o.Log.Log(context.Background(), level, "agent declaration", "problem", p.String())
 	}
 	return set, nil
 }

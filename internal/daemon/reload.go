@@ -102,7 +102,7 @@ func (d *Daemon) prepare() (*prepared, error) {
 	if err != nil {
 		problems = append(problems, Problem{File: cfg.path(cfg.Policies), Field: "policies", Severity: agent.Error, Problem: fault.Of(err).Public()})
 	}
-	if stop := slices.DeleteFunc(problems, func(p Problem) bool { return !p.Severity.Blocks() }); len(stop) > 0 {
+	if stop := slices.DeleteFunc(problems, func(p Problem) bool { return !p.Blocks() }); len(stop) > 0 {
 		return nil, &ConfigError{stop}
 	}
 	p := &prepared{cfg: cfg}
