@@ -160,7 +160,7 @@ func TestReloadRefusesWhatIsWrong(t *testing.T) {
 		"no YAML":        {func(i *installed) { i.write("sallyport.yaml", "a: [\n") }, "", ""},
 		"keys twice": {func(i *installed) {
 			i.write("sallyport.yaml", ownPorts+"listen: 127.0.0.1:1\nadmin_listen: 127.0.0.1:1\n")
-		}, "", "already defined"},
+		}, "listen", "is there twice"},
 		"a variable":      {func(i *installed) { i.write("sallyport.yaml", ownPorts+"mode: ${NOT_SET_ANYWHERE}\n") }, "", "NOT_SET_ANYWHERE is not set"},
 		"a contradiction": {func(i *installed) { i.write("sallyport.yaml", ownPorts+"approvals: {medium_delay: 2h}\n") }, "approvals.medium_delay", "would expire"},
 		"an operation":    {func(i *installed) { i.write("sallyport.yaml", ownPorts+"operations: {crm.read: {effect: read}}\n") }, "operations.crm.read", "no upstream"},

@@ -97,9 +97,6 @@ func (d *Desk) respond(ctx context.Context, voter approval.Voter, r Response) (a
 	if err != nil {
 		return asked, err
 	}
-	if r.Decision == approval.Deferral && r.Digest == "" { // putting off decides nothing
-		r.Digest = asked.Digest
-	}
 	if s, err := d.o.Store.Session(ctx, asked.Session); err != nil {
 		return asked, err
 	} else if s.State != session.Open && r.Decision != approval.Reject {

@@ -474,8 +474,8 @@ func TestHeldCallsAreBounded(t *testing.T) {
 	for range calls {
 		<-done
 	}
-	if after := w.g.Desk().Held(); int64(held) != n || after != 0 {
-		t.Errorf("%d calls are said to be held, and %d are; %d afterwards", held, n, after)
+	if after := w.g.Desk().Held(); held == 0 || int64(held) > n || after != 0 { // some may have been let go by then
+		t.Errorf("%d calls are said to be held, of %d that were; %d afterwards", held, n, after)
 	}
 	if n > 200 {
 		t.Errorf("%d calls of one session are held at once; with 4 MiB of arguments each has several copies of them", n)

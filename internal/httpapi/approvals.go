@@ -103,6 +103,13 @@ func (a *API) approvalRoutes(s *side) {
 			PathID
 			Body DeferBody
 		}) (desk.Question, error) {
+			if in.Body.Digest == "" { // putting off decides nothing; the console has the digest of its page
+				q, err := a.g.Desk().Question(ctx, in.ID)
+				if err != nil {
+					return q, err
+				}
+				in.Body.Digest = q.Digest
+			}
 			return a.g.Desk().Respond(ctx, a.voter(p), desk.Response{Approval: in.ID, Decision: approval.Deferral, Digest: in.Body.Digest, Until: in.Body.Until})
 		})
 	handle(s, route{method: http.MethodPost, path: at + "/modify", roles: approver, asks: "Ask about other arguments than those of", summary: "Ask about the same with other arguments; the answer is the new question, which waits to be answered"},

@@ -213,7 +213,7 @@ func (s Sources) people(ctx context.Context, o *output) {
 // stops are what keeps agents from working.
 func (s Sources) stops(o *output) {
 	switches := s.Switches()
-	o.gauge("kill_switch_active", "1 while the kill switch of all agents is pulled.")(yes(switches.Global.Active))
+	o.gauge("kill_switch_active", "1 while the kill switch of all agents is on.")(yes(switches.Global.Active))
 	stopped, aside := 0, 0
 	for id, one := range switches.Agents {
 		if one.Active && !agent.IsTrial(id) {
@@ -225,7 +225,7 @@ func (s Sources) stops(o *output) {
 			aside++
 		}
 	}
-	o.gauge("agents_stopped", "Agents whose own kill switch is pulled.")(float64(stopped))
+	o.gauge("agents_stopped", "Agents whose own kill switch is on.")(float64(stopped))
 	o.gauge("agents_quarantined", "Agents in quarantine.")(float64(aside))
 	unresolved := map[monitor.AlertKind]int{}
 	for _, a := range s.Counters.Alerts("") {
