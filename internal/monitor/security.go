@@ -32,7 +32,7 @@ const maxVerdicts = 100_000
 
 // secure counts an entry for alerts and figures. k and n are what it counts as. It holds mu.
 func (c *Counters) secure(e *audit.Entry, k Key, n int64) {
-	if e.Kind == audit.Intent && e.Actor != ownActor && !e.At.Before(c.started) {
+	if e.Kind == audit.Intent && e.Agent != "" && e.Actor != ownActor && !e.At.Before(c.started) { // those of agents alone: any other would stand for one that is missing
 		c.acted++
 	}
 	if agent.IsTrial(e.Agent) { // a trial of the controls is no incident

@@ -84,6 +84,7 @@ func TestSecurity(t *testing.T) {
 	if s.TimeToRespond.Value != nil || s.Waiting != 1 {
 		t.Errorf("%+v", s)
 	}
+	w.append(audit.Entry{Kind: audit.Intent, Action: "knowledge.fetch", Actor: "person:ann", Decision: "permit"}) // is no call of an agent
 	if s := w.figures(t, from, 21); *s.AuditCompleteness.Met() || s.AuditCompleteness.Are != 20 {
 		t.Errorf("a call that is not in the log: %+v", s.AuditCompleteness)
 	}
