@@ -525,7 +525,9 @@ func (c *Counters) Alerts(state AlertState) []Alert {
 			all = append(all, a.clone())
 		}
 	}
-	slices.SortFunc(all, func(a, b Alert) int { return cmp.Or(b.Detected.Compare(a.Detected), cmp.Compare(b.Entry, a.Entry)) })
+	slices.SortFunc(all, func(a, b Alert) int {
+		return cmp.Or(b.Detected.Compare(a.Detected), cmp.Compare(b.Entry, a.Entry), cmp.Compare(a.Kind, b.Kind))
+	})
 	return all
 }
 

@@ -1,6 +1,7 @@
 package monitor
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -347,6 +348,14 @@ func TestRestartsChangeNoAlert(t *testing.T) {
 					if all := w.Alerts(""); len(all) > 0 {
 						w.Resolve(t.Context(), all[0].ID, "done", "person:ann")
 					}
+				case act < 92:
+					w.append(audit.Entry{Kind: audit.Change, Action: "kill.enable", Agent: who, Actor: "person:ann", Decision: "ok"})
+				case act < 93:
+					w.append(audit.Entry{Kind: audit.Change, Action: "agent.quarantine", Agent: who, Actor: "rule:hits", Decision: "ok"})
+				case act < 94:
+					w.append(audit.Entry{Kind: audit.Change, Action: "agent.restore", Agent: who, Actor: "person:ann", Decision: "ok"})
+				case act < 97: // counts towards two kinds
+					w.append(audit.Entry{Kind: audit.Outcome, Action: "call", Agent: who, CallID: id, Decision: "error", Code: string(fault.EgressBlocked), Event: audit.ThreatHit})
 				}
 				if look {
 					w.look(t)
@@ -381,7 +390,7 @@ func shape(w *world) (all []Alert) {
 		}
 		all = append(all, a)
 	}
-	slices.SortFunc(all, func(a, b Alert) int { return int(a.Entry - b.Entry) })
+	slices.SortFunc(all, func(a, b Alert) int { return cmp.Or(cmp.Compare(a.Entry, b.Entry), cmp.Compare(a.Kind, b.Kind)) })
 	return all
 }
 
