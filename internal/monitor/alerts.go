@@ -488,27 +488,21 @@ func (c *Counters) raise(ctx context.Context) error {
 			return err
 		}
 	}
-	if c.onAlert == nil {
+	if c.onAlert == nil || len(entries) == 0 && c.told {
 		return nil
 	}
-	if !c.told { // who stopped the gateway may have kept it from telling people
-		c.told = true
-		for _, a := range c.Alerts(AlertOpen) {
-			if a.Critical() {
-				c.onAlert(a)
-			}
-		}
-		return nil
-	}
+	raised := map[string]bool{}
 	for _, e := range entries {
 		var d opened
-		if json.Unmarshal(e.Detail, &d) != nil {
-			continue
-		}
-		if a, err := c.Alert(d.ID); err == nil {
+		_ = json.Unmarshal(e.Detail, &d) // it was encoded above
+		raised[d.ID] = true
+	}
+	for _, a := range slices.Backward(c.Alerts("")) {
+		if raised[a.ID] || !c.told && a.State == AlertOpen && a.Critical() { // who stopped the gateway may have kept it from telling people
 			c.onAlert(a)
 		}
 	}
+	c.told = true
 	return nil
 }
 

@@ -479,3 +479,35 @@ func TestOpeningForgetsNobody(t *testing.T) {
 		t.Errorf("alerts %+v", all)
 	}
 }
+
+// People are told of each alert once it is raised, also of one that a stop kept from being raised, and at a start again of open incidents alone.
+func TestWhoIsToldOfAlerts(t *testing.T) {
+	w := newWorld(t)
+	var told []AlertKind
+	start := func() {
+		w.restart()
+		told = nil
+		w.OnAlert(func(a Alert) { told = append(told, a.Kind) })
+	}
+	start()
+	w.look(t)
+	for range 11 {
+		w.violation("a")
+	}
+	w.look(t)
+	w.look(t)
+	if !slices.Equal(told, []AlertKind{Violations}) {
+		t.Errorf("told of %v", told)
+	}
+	w.append(audit.Entry{Kind: audit.Outcome, Action: "call", Agent: "a", Decision: "error", Code: string(fault.TimeExceeded)})
+	start()
+	w.look(t)
+	if !slices.Equal(told, []AlertKind{Violations, Timeout}) {
+		t.Errorf("after a stop: told of %v", told)
+	}
+	start()
+	w.look(t)
+	if !slices.Equal(told, []AlertKind{Violations}) {
+		t.Errorf("after another one: told of %v", told)
+	}
+}
