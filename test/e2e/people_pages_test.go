@@ -155,7 +155,7 @@ func busy(t *testing.T, words string) (d *desk, paths []string) {
 		paths = append(paths, "/approvals/"+approval)
 	}
 	paths = append(paths, "/approvals/"+pending+"/modify", "/approvals/"+pending+"/similar", "/sessions", "/sessions/"+id, "/sessions/"+planned, "/sessions/"+careful,
-		"/tools", "/tools/unread", "/tools/labels", "/tools/rules", "/tools/stored", "/tools/bank.transfer", "/tools/strange.note", "/agents", "/agents/tester", "/agents/stopped", "/agents/aside", "/models", "/runs", "/knowledge", "/audit", "/audit/3", "/audit/screening")
+		"/tools", "/tools/unread", "/tools/labels", "/tools/rules", "/tools/stored", "/tools/bank.transfer", "/tools/strange.note", "/agents", "/agents/tester", "/agents/stopped", "/agents/aside", "/models", "/security", "/runs", "/knowledge", "/audit", "/audit/3", "/audit/screening")
 	return d, paths
 }
 
