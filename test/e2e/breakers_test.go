@@ -795,6 +795,10 @@ func TestWhatOpensNoBreaker(t *testing.T) {
 		}
 		token = w.token("tester")
 	}
+	eventually(t, 20*time.Second, "the end of the stop is in the store", func() bool { // it holds before, and a crash then brings the stop back
+		status, err := w.root.KillStatus(t.Context())
+		return err == nil && status.Agents["tester"].Durable
+	})
 	for _, when := range []string{"then", "from the log"} {
 		if all, err := w.root.Breakers(t.Context()); err != nil || len(all) > 0 {
 			t.Errorf("%s: %+v, %v", when, all, err)
