@@ -28,7 +28,7 @@ type (
 		Reason string `json:"reason" maxLength:"2000" doc:"The agent is told."`
 	}
 	DeferBody struct {
-		Digest string    `json:"digest,omitempty" required:"false" maxLength:"128" doc:"Of what you were shown; without it what is asked now is put off."`
+		Digest string    `json:"digest,omitempty" required:"false" maxLength:"128" doc:"Of what you were shown; without it, the request is postponed as it is now."`
 		Until  time.Time `json:"until,omitzero" required:"false" doc:"When to ask again; else when somebody takes it up. The deadline stays."`
 	}
 )
@@ -103,7 +103,7 @@ func (a *API) approvalRoutes(s *side) {
 			PathID
 			Body DeferBody
 		}) (desk.Question, error) {
-			if in.Body.Digest == "" { // putting off decides nothing; the console has the digest of its page
+			if in.Body.Digest == "" { // postponing decides nothing; the console has the digest of its page
 				q, err := a.g.Desk().Question(ctx, in.ID)
 				if err != nil {
 					return q, err

@@ -46,7 +46,7 @@ type RefuseBody struct {
 
 // PutOffBody puts an answer off.
 type PutOffBody struct {
-	Digest string    `json:"digest,omitempty" required:"false" maxLength:"128" doc:"Of what you were shown; without it what is asked now is put off."`
+	Digest string    `json:"digest,omitempty" required:"false" maxLength:"128" doc:"Of what you were shown; without it, the request is postponed as it is now."`
 	Until  time.Time `json:"until,omitzero" required:"false"`
 }
 

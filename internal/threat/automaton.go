@@ -25,7 +25,7 @@ const (
 	maxStates  = 1 << 15
 )
 
-// Each byte waits for the state that the one before leads to, so stretches of a long text are read in lanes that don't wait for one another.
+// The state at each byte depends on the one before, so stretches of a long text are read in lanes that don't wait for one another.
 const (
 	lanes    = 4
 	laneSize = 2 << 10
