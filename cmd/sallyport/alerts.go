@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"sallyport.example/client"
+	"sallyport.example/internal/sentence"
 )
 
 func (c *cli) alerts() *cobra.Command {
@@ -133,7 +134,7 @@ func figureText(v *float64, unit string) string {
 	case v == nil:
 		return "–"
 	case unit == "share":
-		return strings.TrimSuffix(strings.TrimRight(fmt.Sprintf("%.2f", 100**v), "0"), ".") + " %"
+		return sentence.Percent(*v)
 	case *v < 60:
 		return fmt.Sprintf("%.0f s", *v)
 	}

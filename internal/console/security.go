@@ -3,7 +3,6 @@ package console
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -12,6 +11,7 @@ import (
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/identity"
 	"sallyport.example/internal/monitor"
+	"sallyport.example/internal/sentence"
 )
 
 // pageOfResolved bounds the resolved alerts on the page.
@@ -43,14 +43,13 @@ type involved struct {
 
 // Who are the agents and others involved, those with most events first.
 func (a alertRow) Who() (all []involved) {
-	for who, n := range a.Involved {
-		row := involved{Words: monitor.Who(who), Events: n}
-		if !strings.ContainsAny(who, ":( ") && who != "gateway" {
-			row.Agent = who
+	for _, one := range a.Most() {
+		row := involved{Words: monitor.Who(one.Who), Events: one.Events}
+		if !strings.ContainsAny(one.Who, ":( ") && one.Who != "gateway" {
+			row.Agent = one.Who
 		}
 		all = append(all, row)
 	}
-	slices.SortFunc(all, func(a, b involved) int { return cmp.Or(cmp.Compare(b.Events, a.Events), cmp.Compare(a.Words, b.Words)) })
 	return all
 }
 
@@ -69,7 +68,7 @@ func (a alertRow) Took() string {
 	if end.IsZero() {
 		return ""
 	}
-	return seconds(end.Sub(a.Detected).Seconds())
+	return length(end.Sub(a.Detected))
 }
 
 // figureRow is a security figure as the page shows it.
@@ -102,21 +101,9 @@ func (f figureRow) Wanted() string {
 
 func (f figureRow) text(v float64) string {
 	if f.Seconds {
-		return seconds(v)
+		return length(time.Duration(v * float64(time.Second)))
 	}
-	return strings.TrimSuffix(strings.TrimRight(fmt.Sprintf("%.2f", 100*v), "0"), ".") + " %"
-}
-
-// seconds is a time as people read it.
-func seconds(v float64) string {
-	d := time.Duration(v * float64(time.Second))
-	switch {
-	case d < time.Minute:
-		return fmt.Sprintf("%.0f s", d.Seconds())
-	case d < 2*time.Hour:
-		return fmt.Sprintf("%.0f min", d.Minutes())
-	}
-	return fmt.Sprintf("%.0f h", d.Hours())
+	return sentence.Percent(v)
 }
 
 func (c *Console) showSecurity(w http.ResponseWriter, r *http.Request, p identity.Principal, d securityPage, status int) {

@@ -1,7 +1,6 @@
 package httpapi
 
 import (
-	"cmp"
 	"context"
 	"net/http"
 	"slices"
@@ -109,12 +108,9 @@ func alertOf(a monitor.Alert) Alert {
 		took := end.Sub(a.Detected).Seconds()
 		shown.TimeToRespond = &took
 	}
-	for who, n := range a.Involved {
-		shown.Involved = append(shown.Involved, AlertInvolved{who, n})
+	for _, one := range a.Most() {
+		shown.Involved = append(shown.Involved, AlertInvolved{one.Who, one.Events})
 	}
-	slices.SortFunc(shown.Involved, func(a, b AlertInvolved) int {
-		return cmp.Or(cmp.Compare(b.Events, a.Events), cmp.Compare(a.Agent, b.Agent))
-	})
 	return shown
 }
 
@@ -132,11 +128,15 @@ func (a *API) securityRoutes(s *side) {
 			if err != nil {
 				return Security{}, err
 			}
+			unresolved := 0
+			for _, n := range a.o.Counters.Unresolved() {
+				unresolved += n
+			}
 			return Security{
 				From: found.From, To: found.To, InjectionDetectionRate: figure(found.InjectionDetection, "share"), AccessViolationRate: figure(found.AccessViolations, "share"),
 				HighApprovalRate: figure(found.HighApproval, "share"), AuditCompleteness: figure(found.AuditCompleteness, "share"),
 				MeanTimeToDetect: figure(found.TimeToDetect, "seconds"), MeanTimeToRespond: figure(found.TimeToRespond, "seconds"),
-				OpenAlerts:           len(a.o.Counters.Alerts(monitor.AlertOpen)) + len(a.o.Counters.Alerts(monitor.AlertAcknowledged)),
+				OpenAlerts:           unresolved,
 				UncontainedIncidents: found.Waiting,
 			}, nil
 		})

@@ -227,12 +227,7 @@ func (s Sources) stops(o *output) {
 	}
 	o.gauge("agents_stopped", "Agents whose own kill switch is on.")(float64(stopped))
 	o.gauge("agents_quarantined", "Agents in quarantine.")(float64(aside))
-	unresolved := map[monitor.AlertKind]int{}
-	for _, a := range s.Counters.Alerts("") {
-		if a.State != monitor.AlertResolved {
-			unresolved[a.Kind]++
-		}
-	}
+	unresolved := s.Counters.Unresolved()
 	alerts := o.gauge("alerts_unresolved", "Alerts that nobody has resolved.", "kind")
 	for _, kind := range monitor.AlertKinds {
 		alerts(float64(unresolved[kind]), string(kind))

@@ -161,6 +161,24 @@ func (a *Alert) Responded() time.Time {
 	return a.Contained
 }
 
+// Involved is who caused how many events of an alert.
+type Involved struct {
+	Who    string // an agent, or the credential that acted as kind:id
+	Events int64
+}
+
+// Most are those involved, who caused most first.
+func (a *Alert) Most() []Involved {
+	all := make([]Involved, 0, len(a.Involved))
+	for who, n := range a.Involved {
+		all = append(all, Involved{who, n})
+	}
+	slices.SortFunc(all, func(a, b Involved) int {
+		return cmp.Or(cmp.Compare(b.Events, a.Events), cmp.Compare(a.Who, b.Who))
+	})
+	return all
+}
+
 // clone is a copy that shares nothing that changes.
 func (a *Alert) clone() Alert {
 	c := *a
@@ -461,9 +479,9 @@ func (s *alerts) letGo(e *audit.Entry) {
 	}
 }
 
-// entry opens the alert. It names no agent but in its detail, so that it waits in no agent's line to the store.
-func (a *Alert) entry(now time.Time) audit.Entry {
-	detail, _ := json.Marshal(opened{call.NewID("alert_", now), a.Kind, a.Entry, a.First, a.Due, a.Involved, slices.Sorted(maps.Keys(a.stopped)), a.Text}) // of plain values: can't fail
+// entry opens the alert under the id. It names no agent but in its detail, so that it waits in no agent's line to the store.
+func (a *Alert) entry(id string) audit.Entry {
+	detail, _ := json.Marshal(opened{id, a.Kind, a.Entry, a.First, a.Due, a.Involved, slices.Sorted(maps.Keys(a.stopped)), a.Text}) // of plain values: can't fail
 	return audit.Entry{Kind: audit.Change, Action: ActionOpenAlert, Actor: "rule:" + string(a.Kind), Decision: "ok", Reason: audit.Clip(a.Title()), Detail: detail}
 }
 
@@ -476,8 +494,10 @@ func (c *Counters) raise(ctx context.Context) error {
 	}
 	c.mu.Lock()
 	var entries []audit.Entry
+	raised := map[string]bool{}
 	for _, a := range c.alerts.due {
-		entries = append(entries, a.entry(c.now()))
+		id := call.NewID("alert_", c.now())
+		entries, raised[id] = append(entries, a.entry(id)), true
 	}
 	c.mu.Unlock()
 	if len(entries) > 0 {
@@ -490,12 +510,6 @@ func (c *Counters) raise(ctx context.Context) error {
 	}
 	if c.onAlert == nil || len(entries) == 0 && c.told {
 		return nil
-	}
-	raised := map[string]bool{}
-	for _, e := range entries {
-		var d opened
-		_ = json.Unmarshal(e.Detail, &d) // it was encoded above
-		raised[d.ID] = true
 	}
 	for _, a := range slices.Backward(c.Alerts("")) {
 		if raised[a.ID] || !c.told && a.State == AlertOpen && a.Critical() { // who stopped the gateway may have kept it from telling people
@@ -523,6 +537,19 @@ func (c *Counters) Alerts(state AlertState) []Alert {
 		return cmp.Or(b.Detected.Compare(a.Detected), cmp.Compare(b.Entry, a.Entry), cmp.Compare(a.Kind, b.Kind))
 	})
 	return all
+}
+
+// Unresolved is how many alerts of each kind nobody has resolved.
+func (c *Counters) Unresolved() map[AlertKind]int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	counts := map[AlertKind]int{}
+	for _, a := range c.alerts.log {
+		if a.State != AlertResolved {
+			counts[a.Kind]++
+		}
+	}
+	return counts
 }
 
 // Alert is one alert. An unknown one is fault.NotFound.

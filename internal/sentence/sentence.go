@@ -67,6 +67,11 @@ func Chain(clauses []string, sep string) string {
 	return strings.Join(clauses, sep)
 }
 
+// Percent is a share as people read it: "0.1 %", "61.11 %", "100 %".
+func Percent(share float64) string {
+	return strings.TrimSuffix(strings.TrimRight(fmt.Sprintf("%.2f", 100*share), "0"), ".") + " %"
+}
+
 // Count is a number of things: "1 tool", "2 tools".
 func Count(n int, thing string) string {
 	if n == 1 {
