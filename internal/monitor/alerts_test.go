@@ -210,6 +210,44 @@ func TestAlertsTakeWhatFollows(t *testing.T) {
 	}
 }
 
+// Alerts in memory are bounded: those of a kind that are open, the agents of one that are counted apart, and those that are resolved.
+func TestAlertsAreBounded(t *testing.T) {
+	w := newWorld(t)
+	used := func(i int) {
+		w.append(audit.Entry{Kind: audit.Change, Action: "quota.80", Agent: fmt.Sprint("agent-", i), Decision: "ok"})
+	}
+	for i := range maxOpenAlerts + 2*maxInvolved {
+		used(i)
+	}
+	w.look(t)
+	all := w.Alerts(AlertOpen)
+	var events int64
+	for _, a := range all {
+		events += a.Count()
+		if len(a.Involved) > maxInvolved+1 {
+			t.Errorf("%d agents are counted apart", len(a.Involved))
+		}
+	}
+	if len(all) != maxOpenAlerts || events != maxOpenAlerts+2*maxInvolved {
+		t.Errorf("%d alerts are open, of %d events", len(all), events)
+	}
+
+	w = newWorld(t)
+	for i := range maxAlerts + 5 {
+		used(i)
+		w.look(t)
+		w.at = w.at.Add(time.Second)
+		if _, err := w.Resolve(t.Context(), w.Alerts(AlertOpen)[0].ID, "done", "person:ann"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	used(maxAlerts + 5)
+	w.look(t)
+	if all := w.Alerts(AlertResolved); len(all) != maxAlerts || all[len(all)-1].Involved["agent-5"] != 1 {
+		t.Errorf("%d resolved alerts are kept", len(all))
+	}
+}
+
 // People acknowledge an alert once and resolve it once, with their names and words.
 func TestAnswersToAlerts(t *testing.T) {
 	w := newWorld(t)
